@@ -1,0 +1,11 @@
+// Each domain registers its functions on the module.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace fastbudget::bindings {
+
+void bind_counting(pybind11::module_& module);
+void bind_devices(pybind11::module_& module);
+
+}  // namespace fastbudget::bindings

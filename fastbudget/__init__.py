@@ -1,0 +1,70 @@
+"""fastbudget: know what a model costs, train it inside a budget, evaluate it with certainty, export it verified.
+
+Public names are imported when first used: ``import fastbudget`` itself loads neither torch nor onnx.
+"""
+
+from typing import TYPE_CHECKING
+
+from .core.public_names import lazy_names
+
+_SOURCES = {
+    "Artifact": "inference",
+    "Budget": "core",
+    "BudgetGuard": "budget",
+    "BudgetTooSmallError": "core",
+    "CheckpointStore": "checkpoint",
+    "ConfigurationError": "core",
+    "EvaluationRecord": "evaluation",
+    "FastbudgetError": "core",
+    "Interval": "core",
+    "InvalidInputError": "core",
+    "MissingExtraError": "core",
+    "NonFiniteLossError": "core",
+    "RunDirectoryError": "core",
+    "SaveError": "core",
+    "Trainer": "training",
+    "TrainingResult": "training",
+    "evaluate": "evaluation",
+    "export": "inference",
+    "load_artifact": "inference",
+    "metrics": "metrics",
+    "run": "workflow",
+    "stats": "stats",
+}
+
+__all__ = sorted([*_SOURCES, "__version__"])  # noqa: PLE0605
+
+if TYPE_CHECKING:
+    from . import metrics as metrics
+    from . import stats as stats
+    from .budget import BudgetGuard as BudgetGuard
+    from .checkpoint import CheckpointStore as CheckpointStore
+    from .core import Budget as Budget
+    from .core import BudgetTooSmallError as BudgetTooSmallError
+    from .core import ConfigurationError as ConfigurationError
+    from .core import FastbudgetError as FastbudgetError
+    from .core import Interval as Interval
+    from .core import InvalidInputError as InvalidInputError
+    from .core import MissingExtraError as MissingExtraError
+    from .core import NonFiniteLossError as NonFiniteLossError
+    from .core import RunDirectoryError as RunDirectoryError
+    from .core import SaveError as SaveError
+    from .evaluation import EvaluationRecord as EvaluationRecord
+    from .evaluation import evaluate as evaluate
+    from .inference import Artifact as Artifact
+    from .inference import export as export
+    from .inference import load_artifact as load_artifact
+    from .training import Trainer as Trainer
+    from .training import TrainingResult as TrainingResult
+    from .workflow import run as run
+
+    __version__: str
+else:
+    _find, __dir__ = lazy_names(__name__, globals(), _SOURCES)
+
+    def __getattr__(name):
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("fastbudget")
+        return _find(name)

@@ -1,0 +1,28 @@
+"""Values and primitives every room may use: no torch, no files of other rooms."""
+
+from .budget import Budget, BudgetInSeconds
+from .errors import (
+    BudgetTooSmallError,
+    ConfigurationError,
+    FastbudgetError,
+    InvalidInputError,
+    MissingExtraError,
+    NonFiniteLossError,
+    RunDirectoryError,
+    SaveError,
+)
+from .interval import Interval
+
+__all__ = [
+    "Budget",
+    "BudgetInSeconds",
+    "BudgetTooSmallError",
+    "ConfigurationError",
+    "FastbudgetError",
+    "Interval",
+    "InvalidInputError",
+    "MissingExtraError",
+    "NonFiniteLossError",
+    "RunDirectoryError",
+    "SaveError",
+]

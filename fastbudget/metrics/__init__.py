@@ -1,0 +1,12 @@
+"""Metrics by name, with mergeable states and honest intervals."""
+
+from .metric_protocol import Metric, MetricValue
+from .registered import get, list_metrics, register
+
+# isort: split
+from . import classification as _classification  # noqa: F401  (registers its metrics)
+from . import language_modeling as _language_modeling  # noqa: F401
+
+list = list_metrics
+
+__all__ = ["Metric", "MetricValue", "get", "list", "register"]
