@@ -1,0 +1,45 @@
+"""How long a save or an evaluation may take, learnt from those seen: the time to keep back for the last ones."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+# Durations vary by factors, so they are modeled as log-normal. A few samples say little about the spread: it is never
+# taken below the floor, and below three samples a wide prior stands in. A reserve of the mean alone is overshot in
+# about half of all runs; the mean + 4 sigma of the logarithm in fewer than one in a thousand.
+_FLOOR_SIGMA = 0.25
+_PRIOR_SIGMA = 0.4
+_MEMORY = 200
+
+
+class DurationEstimate:
+    """A running log-normal model of one kind of duration, over its latest samples."""
+
+    def __init__(self) -> None:
+        self._logs: deque[float] = deque(maxlen=_MEMORY)
+
+    def add(self, seconds: float) -> None:
+        """Take in a measured duration."""
+        self._logs.append(math.log(max(seconds, 1e-9)))
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    def _mean(self) -> float:
+        return sum(self._logs) / len(self._logs)
+
+    def median_s(self) -> float | None:
+        """Return the typical duration, None before the first sample."""
+        return math.exp(self._mean()) if self._logs else None
+
+    def upper_s(self, sigmas: float = 4.0) -> float:
+        """Return a duration that is rarely exceeded; 0 before the first sample."""
+        if not self._logs:
+            return 0.0
+        mean = self._mean()
+        count = len(self._logs)
+        sigma = _PRIOR_SIGMA
+        if count > 2:
+            sigma = math.sqrt(sum((value - mean) ** 2 for value in self._logs) / (count - 1))
+        return math.exp(mean + sigmas * max(sigma, _FLOOR_SIGMA))

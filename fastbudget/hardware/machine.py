@@ -1,0 +1,38 @@
+"""The CPU, read from the operating system."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+# What native code and onnxruntime dispatch on.
+_NOTABLE = ("avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8")
+
+
+def _cpuinfo(key: str) -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return None
+
+
+def cpu_name() -> str:
+    """Return the processor's model name, or its architecture where the system doesn't say."""
+    return _cpuinfo("model name") or platform.machine()
+
+
+def cpu_features() -> list[str]:
+    """Return the vector instruction sets present that matter to numeric code."""
+    present = set((_cpuinfo("flags") or "").split())
+    return [name for name in _NOTABLE if name in present]
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may run on."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,84 @@
+"""A run's record as rows of label and text, shared by the terminal and the HTML report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..core.units import SECONDS_PER_HOUR, format_bytes, format_count, format_seconds
+
+Row = tuple[str, str]
+
+STOP_REASONS = {
+    "completed": "all steps taken",
+    "budget": "the budget was spent",
+    "sigint": "interrupted (SIGINT)",
+    "sigterm": "terminated (SIGTERM)",
+}
+
+
+def hours(device_hours: float) -> str:
+    """Format device-hours with the same time in everyday units."""
+    return f"{device_hours:.5f} device-hours ({format_seconds(device_hours * SECONDS_PER_HOUR)})"
+
+
+def money(usd: float | None) -> str:
+    """Format dollars; an unknown price stays unknown."""
+    return "price unknown" if usd is None else f"${usd:,.4g}"
+
+
+def plan_rows(plan: dict[str, Any]) -> list[Row]:
+    """Return what was planned."""
+    step, predicted = plan["step_s"], plan["predicted_device_hours_interval"]
+    low, high = (format_seconds(predicted[end] * SECONDS_PER_HOUR) for end in ("low", "high"))
+    steps = f"{plan['planned_steps']:,} of {plan['requested_steps']:,}"
+    return [
+        ("Device", plan["device"]),
+        ("Parameters", f"{plan['num_params']:,}"),
+        ("FLOPs per step", f"{format_count(plan['step_flops'], 'FLOPs')} ({plan['samples_per_step']} samples)"),
+        ("Step time", f"{format_seconds(step['mid'])} ({format_seconds(step['low'])} to {format_seconds(step['high'])})"),
+        ("Achieved", format_count(plan["achieved_flops_per_s"], "FLOP/s")),
+        ("Planned steps", steps + (", cut to fit the budget" if plan["cut_by_budget"] else "")),
+        ("Predicted spend", f"{hours(plan['predicted_device_hours'])}, 80%: {low} to {high}"),
+        ("Predicted cost", money(plan["predicted_usd"])),
+        ("Budget", f"{hours(plan['budget_device_hours'])}, set by {plan['ruling_limit']}"),
+    ]
+
+
+def spend_rows(train: dict[str, Any]) -> list[Row]:
+    """Return what was spent, in all and by phase."""
+    rows = [
+        ("Stopped because", STOP_REASONS.get(train["stop_reason"], train["stop_reason"])),
+        ("Steps taken", f"{train['steps']:,}"),
+        ("Spent", hours(train["spent_device_hours"])),
+        ("Budget", hours(train["budget_device_hours"])),
+        ("Cost", money(train["spent_usd"])),
+        ("Best checkpoint", f"step {train['best_step']:,}, by {train['ranked_by']}: {train['best_checkpoint']}"),
+    ]
+    rows += [(f"Billed: {phase}", format_seconds(s)) for phase, s in train["seconds_by_phase"].items()]
+    rows += [
+        (f"Outside the budget: {phase}", format_seconds(s)) for phase, s in train["unbilled_seconds_by_phase"].items()
+    ]
+    return rows
+
+
+def metric_values(evaluation: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the evaluation's metrics, without its other fields."""
+    return {name: value for name, value in evaluation.items() if isinstance(value, dict) and "value" in value}
+
+
+def export_rows(export: dict[str, Any]) -> list[Row]:
+    """Return how the artifact compares with the model."""
+    ratio = export["latency_ratio"]
+    speed = f"{ratio:.2f}× faster" if ratio >= 1 else f"{1 / ratio:.2f}× slower"
+    batch = export["latency_batch_size"]
+    return [
+        ("Artifact", f"{export['path']} ({export['target']}, opset {export['opset']})"),
+        ("Size", format_bytes(export["bytes"])),
+        ("Largest difference", f"{export['max_abs_diff']:.3g} on {export['num_examples']} examples"),
+        ("Same predictions", f"{export['same_predictions']:.2%}"),
+        (
+            "Latency",
+            f"{format_seconds(export['artifact_latency_s'])} against {format_seconds(export['torch_latency_s'])} in "
+            f"eager torch: {speed} (batch {batch}, one thread)",
+        ),
+    ]

@@ -1,0 +1,65 @@
+"""Losses by name, by function, or the model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from ..core.errors import InvalidInputError, did_you_mean, one_of
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+
+def _logits(outputs: Any) -> torch.Tensor:
+    return outputs.logits if hasattr(outputs, "logits") else outputs
+
+
+def cross_entropy(outputs: Any, batch: Any) -> torch.Tensor:
+    """Mean cross-entropy of logits [..., C] (or an output with ``.logits``) against targets [...], the batch's second."""
+    logits, targets = _logits(outputs), batch[1]
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
+
+
+def mse(outputs: Any, batch: Any) -> torch.Tensor:
+    """Mean squared error against the batch's second."""
+    return F.mse_loss(_logits(outputs), batch[1])
+
+
+def own_loss(outputs: Any, batch: Any) -> torch.Tensor:
+    """The loss the model returns: the scalar itself, ``.loss``, or ``["loss"]``."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+    if found is None:
+        raise InvalidInputError(
+            f"The model returned a {type(outputs).__name__} without a loss; give loss=, a function "
+            "loss(outputs, batch) -> scalar."
+        )
+    return found
+
+
+LOSSES: dict[str, Loss] = {"cross_entropy": cross_entropy, "mse": mse, "own": own_loss}
+
+
+def resolve_loss(loss: str | Loss | None) -> Loss:
+    """Return a loss function: by name, as given, or the model's own for None."""
+    if loss is None:
+        return own_loss
+    if callable(loss):
+        return loss
+    if loss not in LOSSES:
+        raise InvalidInputError(f"Unknown loss {loss!r}.{did_you_mean(loss, LOSSES)} Known: {one_of(LOSSES)}.")
+    return LOSSES[loss]
+
+
+def check_scalar(value: Any) -> torch.Tensor:
+    """Return the loss if it is a scalar tensor that can be differentiated, else raise InvalidInputError."""
+    if not isinstance(value, torch.Tensor) or value.numel() != 1:
+        given = f"shape {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        raise InvalidInputError(f"The loss must be a scalar tensor, got {given}; average or sum it.")
+    if not value.requires_grad:
+        raise InvalidInputError("The loss doesn't depend on any trainable parameter: it can't be differentiated.")
+    return value

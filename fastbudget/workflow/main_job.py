@@ -1,0 +1,271 @@
+"""Plan, train, evaluate, export, report: one call, one run directory, a record after each stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import metrics as metrics_room
+from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled, spend_summary
+from ..checkpoint import CheckpointStore
+from ..core.clock import utc_text
+from ..evaluation import EvaluationRecord
+from ..hardware import describe_environment
+from ..inference import export
+from ..report import write_report
+from ..training import LearningRateSchedule, Trainer, TrainingResult
+from ..training.batches import inputs_of
+from .configuration import RunConfiguration, load_configuration
+from .observer import Observer, Silent
+from .plan_stage import calibrate, count, make_plan
+from .run_record import RunRecord, prepare_run_dir, read_run_record
+from .workload import Workload, build_workload
+from .workloads import workload_path
+
+# A process without GPUs holds one device: the machine.
+_NUM_DEVICES = 1
+_CHECKED_BATCHES = 4
+_LARGEST_CHECKED_BATCH = 64
+
+
+def run(
+    work: str | Path,
+    *,
+    run_dir: str | Path | None = None,
+    budget: Mapping[str, float] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    export_model: bool = True,
+    observer: Observer | None = None,
+) -> RunRecord:
+    """Run the main job.
+
+    The budget covers training and evaluation. Start-up and calibration before, export and report after, are recorded
+    in the ledger as time outside it.
+
+    Args:
+        work: An embedded workload's name (``"digits"``, ``"pydocs"``) or a configuration file.
+        run_dir: Default ``runs/<name>``.
+        budget: Limits that replace the file's, such as ``{"gpu_hours": 0.5}``.
+        resume: Continue the run in ``run_dir``; its spending counts.
+        overwrite: Replace the run in ``run_dir``.
+        export_model: False skips the export.
+        observer: Told what happens.
+
+    Raises:
+        ConfigurationError: a mistake in the file or in what it names.
+        RunDirectoryError: ``run_dir`` is taken, or can't be resumed.
+        BudgetTooSmallError: not even one step, save and evaluation fit.
+        NonFiniteLossError: the loss became NaN or infinite; the last good checkpoint is kept.
+    """
+    watcher = observer or Silent()
+    start = time.monotonic()
+    path = _configuration_path(work)
+    configuration = load_configuration(path, budget)
+    directory = Path(run_dir) if run_dir is not None else Path("runs") / str(configuration.name)
+    # The directory is only touched once the workload is known to be sound: a typo must not cost an old run.
+    watcher.stage("plan")
+    workload = build_workload(configuration, path.parent)
+    continued = prepare_run_dir(directory, resume=resume, overwrite=overwrite)
+    record = _open_record(directory, configuration, continued)
+
+    if record.train is None or record.train["stop_reason"] != "completed":
+        _plan(workload, record, directory, watcher)
+        record_unbilled(directory, "init", time.monotonic() - start)
+        watcher.stage("train")
+        _train(workload, record, directory, watcher, continued)
+        record.save()
+    else:
+        _load_best(workload, directory)
+        watcher.message("Training was complete already.")
+    assert record.train is not None
+    if export_model and configuration.export is not None and record.train["stop_reason"] not in ("sigint", "sigterm"):
+        watcher.stage("export")
+        _export(workload, record, directory)
+        record.save()
+    watcher.stage("report")
+    record.report = str(directory / "report.html")
+    record.save()
+    write_report(directory, record.to_json())
+    return record
+
+
+def _configuration_path(work: str | Path) -> Path:
+    text = str(work)
+    if isinstance(work, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
+        return Path(work)
+    return workload_path(text)
+
+
+def _open_record(directory: Path, configuration: RunConfiguration, continued: bool) -> RunRecord:
+    settings = configuration.model_dump()
+    if continued:
+        record = read_run_record(directory)
+        changed = [key for key in settings if key != "budget" and settings[key] != record.configuration.get(key)]
+        if changed:
+            record.messages.append(f"Resumed with a changed configuration: {', '.join(changed)}.")
+        record.configuration, record.run_dir = settings, str(directory)
+    else:
+        record = RunRecord(
+            name=str(configuration.name),
+            run_dir=str(directory),
+            started_at=utc_text(time.time()),
+            configuration=settings,
+            environment=asdict(describe_environment()),
+        )
+    record.save()
+    return record
+
+
+def _plan(workload: Workload, record: RunRecord, directory: Path, watcher: Observer) -> None:
+    counted, samples = count(workload)
+    taken = 0
+    if (directory / CHECKPOINT_DIR).exists():
+        paths = CheckpointStore(directory / CHECKPOINT_DIR).paths()
+        taken = int(paths[-1].name.split("_")[1]) if paths else 0
+    record.plan = make_plan(
+        workload,
+        counted,
+        samples,
+        calibrate(workload, directory),
+        num_devices=_NUM_DEVICES,
+        spent_s=read_ledger(directory).total_billed_s,
+        steps_taken=taken,
+    )
+    record.save()
+    watcher.planned(record.plan)
+    if record.plan["cut_by_budget"]:
+        _tell(
+            record,
+            watcher,
+            f"The budget is spent after about {record.plan['planned_steps']:,} of {record.plan['requested_steps']:,} "
+            "steps; the learning rate falls with the budget instead of the steps.",
+        )
+    if workload.test is None:
+        _tell(
+            record,
+            watcher,
+            "The data has no test split: the validation split both chooses and judges the checkpoint, so the final "
+            "figures are optimistic.",
+        )
+
+
+def _tell(record: RunRecord, watcher: Observer, text: str) -> None:
+    if text not in record.messages:
+        record.messages.append(text)
+    watcher.message(text)
+
+
+def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Observer, continued: bool) -> None:
+    plan, section = record.plan, workload.configuration.train
+    assert plan is not None
+    metric = workload.configuration.ranking_metric
+    validation = workload.validation
+
+    def evaluate(model: torch.nn.Module) -> dict[str, float]:
+        measured = workload.evaluate(model, validation)
+        return {name: value.value for name, value in measured.values.items()}
+
+    def final_evaluate(model: torch.nn.Module) -> EvaluationRecord:
+        watcher.stage("evaluate")
+        split = workload.validation if workload.test is None else workload.test
+        return workload.evaluate(model, split, workload.test_groups)
+
+    def sink(line: dict[str, Any]) -> None:
+        if "loss" in line:
+            watcher.progress(line["step"], plan["planned_steps"], 0.0, f"loss {line['loss']:.3f}")
+        else:
+            values = ", ".join(f"{name} {value:.4g}" for name, value in line["metrics"].items())
+            used = line["spent_s"] / 3600 * _NUM_DEVICES / plan["budget_device_hours"]
+            watcher.progress(line["step"], plan["planned_steps"], used, values)
+
+    trainer = Trainer(
+        model=workload.model,
+        optimizer=workload.build_optimizer(workload.model),
+        loss=workload.loss,
+        train_data=workload.train,
+        budget=workload.configuration.budget.value(),
+        run_dir=directory,
+        evaluate=evaluate,
+        metric=metric,
+        mode="max" if metrics_room.get(metric).higher_is_better else "min",
+        final_evaluate=final_evaluate,
+        final_evaluate_cost=max(0.05, plan["final_evaluation_s"] / max(plan["evaluation_s"], 1e-9)),
+        max_steps=section.max_steps,
+        grad_accumulation=section.grad_accumulation,
+        schedule=LearningRateSchedule(shape=section.schedule, warmup_steps=section.warmup_steps),
+        decay_over="budget" if plan["cut_by_budget"] else "steps",
+        evaluate_every=section.evaluate_every,
+        clip_grad_norm=section.clip_grad_norm,
+        num_devices=_NUM_DEVICES,
+        seed=section.seed,
+        sinks=[sink],
+    )
+    has_checkpoint = continued and bool(CheckpointStore(directory / CHECKPOINT_DIR).paths())
+    result = trainer.fit(resume=has_checkpoint)
+    spend = spend_summary(read_ledger(directory), workload.configuration.budget.value(), _NUM_DEVICES)
+    record.train = _train_record(result, spend, metric)
+    final = result.final_metrics
+    if isinstance(final, EvaluationRecord):
+        record.evaluate = {"split": workload.judged_split, "step": result.best_step, **final.to_json()}
+
+
+def _train_record(result: TrainingResult, spend: dict[str, Any], metric: str) -> dict[str, Any]:
+    return {
+        "stop_reason": result.stop_reason,
+        "steps": result.steps,
+        "spent_device_hours": spend["device_hours"],
+        "budget_device_hours": spend["budget_device_hours"],
+        "spent_usd": spend["usd"],
+        "seconds_by_phase": spend["seconds_by_phase"],
+        "unbilled_seconds_by_phase": spend["unbilled_seconds_by_phase"],
+        "sessions": spend["sessions"],
+        "best_checkpoint": str(result.best_checkpoint),
+        "best_step": result.best_step,
+        "best_metrics": result.best_metrics,
+        "ranked_by": metric,
+        "last_checkpoint": str(result.last_checkpoint),
+    }
+
+
+def _load_best(workload: Workload, directory: Path) -> None:
+    metric = workload.configuration.ranking_metric
+    mode = "max" if metrics_room.get(metric).higher_is_better else "min"
+    store = CheckpointStore(directory / CHECKPOINT_DIR, metric=metric, mode=mode)
+    workload.model.load_state_dict(store.load(store.best()).state["model"])
+
+
+def _export(workload: Workload, record: RunRecord, directory: Path) -> None:
+    assert workload.configuration.export is not None
+    start = time.monotonic()
+    split = workload.validation if workload.test is None else workload.test
+    inputs = []
+    for batch in split:
+        given = inputs_of(batch)
+        given = tuple(given) if isinstance(given, list | tuple) else (given,)
+        inputs.append(tuple(tensor[:_LARGEST_CHECKED_BATCH] for tensor in given))
+        if len(inputs) == _CHECKED_BATCHES:
+            break
+    artifact = export(
+        workload.model,
+        inputs[0],
+        directory / "export",
+        workload.configuration.export.target,
+        check_inputs=inputs,
+    )
+    seconds = time.monotonic() - start
+    record_unbilled(directory, "export", seconds)
+    manifest = artifact.manifest
+    record.export = {
+        "path": str(artifact.path),
+        "target": manifest["target"],
+        "opset": manifest["opset"],
+        "bytes": sum(file["bytes"] for file in manifest["files"].values()),
+        "seconds": seconds,
+        **manifest["verification"],
+    }

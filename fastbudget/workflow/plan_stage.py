@@ -1,0 +1,248 @@
+"""The plan: counts without running, seconds from a short calibration, and whether that fits the budget."""
+
+from __future__ import annotations
+
+import copy
+import random
+import shutil
+import statistics
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..budget import DurationEstimate
+from ..checkpoint import CheckpointStore
+from ..core.errors import BudgetTooSmallError
+from ..core.interval import Interval
+from ..core.units import SECONDS_PER_HOUR, format_seconds
+from ..cost import StepCount, count_step
+from ..training import call_model, num_samples
+from ..training.batches import BatchStream, move
+from .workload import Workload
+
+_CALIBRATION_S = 1.5
+_WARM_UP_STEPS = 3
+_MOST_STEPS = 50
+# What a second of calibration can't see: other load on the machine later, clocks falling, caches filling.
+_DRIFT_LOW, _DRIFT_HIGH = 0.85, 1.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Measured on the device at hand, on copies: the model itself is as it was.
+
+    ``steps_s`` are seconds of single steps; evaluations are of whole splits, extrapolated from their first batches
+    where those took long.
+    """
+
+    steps_s: list[float]
+    save_s: float
+    evaluation_s: float
+    final_evaluation_s: float
+
+    @property
+    def step_s(self) -> Interval:
+        """An 80% interval of the mean step: the measured spread, widened for drift."""
+        low, high = np.quantile(self.steps_s, [0.1, 0.9])
+        mid = statistics.median(self.steps_s)
+        return Interval(float(low) * _DRIFT_LOW, mid, float(high) * _DRIFT_HIGH)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    """Leave every global random generator as it was."""
+    python, numpy = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        yield
+    random.setstate(python)
+    np.random.set_state(numpy)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _time_steps(workload: Workload, model: torch.nn.Module, accumulation: int) -> list[float]:
+    optimizer = workload.build_optimizer(model)
+    stream = BatchStream(workload.train, seed=workload.configuration.train.seed)
+    model.train()
+    times: list[float] = []
+    deadline = time.perf_counter() + _CALIBRATION_S
+    for index in range(_WARM_UP_STEPS + _MOST_STEPS):
+        start = time.perf_counter()
+        for _ in range(accumulation):
+            batch = move(next(stream), workload.device)
+            workload.loss(call_model(model, batch), batch).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        _synchronize(workload.device)
+        now = time.perf_counter()
+        if index >= _WARM_UP_STEPS:
+            times.append(now - start)
+        # At least three, however slow: two can't show a spread.
+        if now > deadline and len(times) >= 3:
+            break
+    return times
+
+
+def _time_evaluation(workload: Workload, model: torch.nn.Module, data: Iterable[Any]) -> float:
+    """Return the seconds of one pass, extrapolated by examples once it takes as long as the calibration may."""
+    batches: list[Any] = []
+    start = time.perf_counter()
+    model.eval()
+    with torch.no_grad():
+        for batch in data:
+            batches.append(batch)
+            if len(batches) == 1:
+                continue  # the second pass over it is timed, warm
+            if time.perf_counter() - start > _CALIBRATION_S / 2:
+                break
+        start = time.perf_counter()
+        timed = islice(batches, 8)
+        taken = list(timed)
+        workload.evaluate(model, taken)
+        _synchronize(workload.device)
+    seconds = time.perf_counter() - start
+    total = sum(num_samples(batch) for batch in data) if hasattr(data, "__len__") else None
+    return seconds * (total / sum(num_samples(batch) for batch in taken) if total else 1.0)
+
+
+def _time_save(workload: Workload, model: torch.nn.Module, run_dir: Path) -> float:
+    directory = run_dir / ".calibration"
+    optimizer = workload.build_optimizer(model)
+    try:
+        store = CheckpointStore(directory)
+        start = time.perf_counter()
+        store.save(0, {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "slots": _slots(model)})
+        return time.perf_counter() - start
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _slots(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors as large as Adam's two moments, which a new optimizer doesn't have yet."""
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    return {f"{name}.{slot}": torch.zeros_like(parameter) for name, parameter in named for slot in range(2)}
+
+
+def calibrate(workload: Workload, run_dir: Path) -> Calibration:
+    """Measure steps, an evaluation of each split, and a save, in a few seconds and without side effects."""
+    with _generators_kept():
+        model = copy.deepcopy(workload.model)
+        steps = _time_steps(workload, model, workload.configuration.train.grad_accumulation)
+        evaluation = _time_evaluation(workload, model, workload.validation)
+        final = evaluation if workload.test is None else _time_evaluation(workload, model, workload.test)
+        save = _time_save(workload, model, run_dir)
+    return Calibration(steps_s=steps, save_s=save, evaluation_s=evaluation, final_evaluation_s=final)
+
+
+def count(workload: Workload) -> tuple[StepCount, int]:
+    """Return the counts of one micro-batch and its number of samples."""
+    with _generators_kept():
+        batch = next(iter(workload.train))
+        workload.model.train()
+        return count_step(workload.model, call_model, move(batch, workload.device), workload.loss), num_samples(batch)
+
+
+def make_plan(
+    workload: Workload,
+    counted: StepCount,
+    samples: int,
+    calibration: Calibration,
+    *,
+    num_devices: int,
+    spent_s: float = 0.0,
+    steps_taken: int = 0,
+) -> dict[str, Any]:
+    """Return the plan's record.
+
+    Args:
+        workload: With its configuration.
+        counted: Of one micro-batch.
+        samples: In one micro-batch.
+        calibration: Of the device at hand.
+        num_devices: Devices the run holds.
+        spent_s: Billed by earlier sessions of the run.
+        steps_taken: By earlier sessions.
+
+    Raises:
+        BudgetTooSmallError: one step, one save and one evaluation don't fit in what is left.
+    """
+    section, budget = workload.configuration.train, workload.configuration.budget.value()
+    limit = budget.in_seconds(num_devices)
+    left = limit.seconds - spent_s
+    step = calibration.step_s
+    least = step.mid + calibration.save_s + calibration.evaluation_s
+    if left < least:
+        raise BudgetTooSmallError(
+            f"One step ({format_seconds(step.mid)}), one save ({format_seconds(calibration.save_s)}) and one "
+            f"evaluation ({format_seconds(calibration.evaluation_s)}) take {format_seconds(least)}; the budget "
+            f"({limit.ruling_limit}) has {format_seconds(max(0.0, left))} left"
+            + (f" of {format_seconds(limit.seconds)}" if spent_s else "")
+            + f". Give at least {(spent_s + least) * num_devices / SECONDS_PER_HOUR:.2g} device-hours. "
+            "Nothing was trained."
+        )
+    requested = max(0, section.max_steps - steps_taken)
+    every = section.evaluate_every or max(1, section.max_steps // 10)
+    round_s = calibration.evaluation_s + calibration.save_s
+    # The untrained model is evaluated and saved first, the last state and the chosen one at the end.
+    fixed = round_s + round_s + calibration.final_evaluation_s
+    reserve = _reserve(calibration)
+    affordable = int(max(0.0, left - round_s - reserve) / (step.mid + round_s / every))
+    planned = min(requested, affordable)
+    rounds = planned // every
+
+    def seconds(step_s: float) -> float:
+        return planned * step_s + rounds * round_s + fixed
+
+    predicted = Interval(seconds(step.low), seconds(step.mid), min(max(seconds(step.high), seconds(step.mid)), left))
+    if predicted.mid > left:
+        predicted = Interval(min(predicted.low, left), left, left)
+    hours = predicted.scaled(num_devices / SECONDS_PER_HOUR)
+    return {
+        "num_params": counted.num_params,
+        "num_trainable_params": counted.num_trainable_params,
+        "forward_flops": counted.forward_flops * section.grad_accumulation,
+        "step_flops": counted.step_flops * section.grad_accumulation,
+        "flops_note": "matrix products, convolutions and attention; a multiply-add is 2",
+        "samples_per_step": samples * section.grad_accumulation,
+        "step_s": step.to_json(),
+        "achieved_flops_per_s": counted.step_flops * section.grad_accumulation / step.mid,
+        "save_s": calibration.save_s,
+        "evaluation_s": calibration.evaluation_s,
+        "final_evaluation_s": calibration.final_evaluation_s,
+        "requested_steps": section.max_steps,
+        "planned_steps": steps_taken + planned,
+        "cut_by_budget": planned < requested,
+        "evaluate_every": every,
+        "predicted_device_hours": hours.mid,
+        "predicted_device_hours_interval": hours.to_json(),
+        "interval_note": "80%, from the calibration's spread widened for drift; never above what is left",
+        "already_spent_device_hours": spent_s * num_devices / SECONDS_PER_HOUR,
+        "budget_device_hours": limit.seconds * num_devices / SECONDS_PER_HOUR,
+        "ruling_limit": limit.ruling_limit,
+        "predicted_usd": budget.usd_for(hours.mid),
+        "num_devices": num_devices,
+        "device": str(workload.device),
+    }
+
+
+def _reserve(calibration: Calibration) -> float:
+    """What the guard will keep back at first, from the same durations."""
+
+    def upper(seconds: float) -> float:
+        estimate = DurationEstimate()
+        estimate.add(seconds)
+        return estimate.upper_s()
+
+    return upper(calibration.save_s) + upper(calibration.evaluation_s) + upper(calibration.final_evaluation_s)
+
+

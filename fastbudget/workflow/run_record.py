@@ -1,0 +1,87 @@
+"""A run's record on disk: ``run.json``, rewritten whole after each stage, and all a report needs besides the logs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.durable_files import write_json
+from ..core.errors import RunDirectoryError
+
+RUN_FILE = "run.json"
+_FORMAT = "fastbudget-run"
+_VERSION = 1
+
+
+@dataclass(kw_only=True)
+class RunRecord:
+    """What a run did. A stage not reached yet is None.
+
+    ``plan``, ``train``, ``evaluate``, ``export`` are plain data as documented in the guide; ``report`` is a path.
+    """
+
+    name: str
+    run_dir: str
+    started_at: str
+    configuration: dict[str, Any]
+    environment: dict[str, Any]
+    plan: dict[str, Any] | None = None
+    train: dict[str, Any] | None = None
+    evaluate: dict[str, Any] | None = None
+    export: dict[str, Any] | None = None
+    report: str | None = None
+    messages: list[str] = field(default_factory=list)
+
+    def save(self) -> None:
+        """Write the record durably."""
+        write_json(Path(self.run_dir) / RUN_FILE, {"format": _FORMAT, "version": _VERSION, **asdict(self)})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain data."""
+        return asdict(self)
+
+
+def read_run_record(run_dir: Path) -> RunRecord:
+    """Read a run's record.
+
+    Raises:
+        RunDirectoryError: there is none, or it can't be read.
+    """
+    path = run_dir / RUN_FILE
+    try:
+        document = json.loads(path.read_bytes())
+        if document.pop("format") != _FORMAT or document.pop("version") != _VERSION:
+            raise ValueError("another format or version")
+        return RunRecord(**document)
+    except FileNotFoundError as error:
+        raise RunDirectoryError(f"{run_dir} holds no run: {RUN_FILE} is missing.") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(f"{path} can't be read: {error}.") from error
+
+
+def prepare_run_dir(run_dir: Path, *, resume: bool, overwrite: bool) -> bool:
+    """Make the run directory ready; return whether a run in it is to be continued.
+
+    Raises:
+        RunDirectoryError: it holds a run and neither flag was given, or it holds something that is not a run.
+    """
+    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
+        if resume:
+            raise RunDirectoryError(f"There is no run to resume in {run_dir}.")
+        run_dir.mkdir(parents=True, exist_ok=True)
+        return False
+    if not (run_dir / RUN_FILE).exists():
+        raise RunDirectoryError(f"{run_dir} exists and is not a run; choose another --run-dir. Nothing was touched.")
+    if resume:
+        return True
+    if not overwrite:
+        raise RunDirectoryError(
+            f"{run_dir} holds a run already. Continue it with --resume, replace it with --overwrite, or choose another "
+            "--run-dir."
+        )
+    shutil.rmtree(run_dir)
+    run_dir.mkdir(parents=True)
+    return False
