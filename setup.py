@@ -26,9 +26,8 @@ class CMakeBuild(build_ext):
             f"-DPython_EXECUTABLE={sys.executable}",
             f"-Dpybind11_DIR={pybind11.get_cmake_dir()}",
         ]  # fmt: skip
-        for option in ("FASTBUDGET_CUDA", "FASTBUDGET_CUDA_ARCHITECTURES"):
-            if option in os.environ:
-                configure.append(f"-D{option}={os.environ[option]}")
+        options = ("FASTBUDGET_CUDA", "FASTBUDGET_CUDA_ARCHITECTURES")
+        configure += [f"-D{option}={os.environ[option]}" for option in options if option in os.environ]
         subprocess.run(configure, check=True)
         subprocess.run(["cmake", "--build", str(build_dir)], check=True)
 

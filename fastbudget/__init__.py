@@ -32,7 +32,7 @@ _SOURCES = {
     "stats": "stats",
 }
 
-__all__ = sorted([*_SOURCES, "__version__"])  # noqa: PLE0605
+__all__ = sorted([*_SOURCES, "__version__"])
 
 if TYPE_CHECKING:
     from . import metrics as metrics

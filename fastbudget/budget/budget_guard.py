@@ -69,7 +69,11 @@ class BudgetGuard:
         self._started_at = started_at
         self._final_evaluations = final_evaluations
         self._cool_down_share = cool_down_share
-        self._steps, self._saves, self._evaluations = DurationEstimate(), DurationEstimate(), DurationEstimate()
+        self._steps, self._saves, self._evaluations = (
+            DurationEstimate(),
+            DurationEstimate(),
+            DurationEstimate(),
+        )
         self._ledger: Ledger | None = None
         self._old_handlers: dict[signal.Signals, Any] = {}
 
@@ -127,9 +131,7 @@ class BudgetGuard:
     @property
     def reserve_s(self) -> float:
         """Seconds kept back for one more step, the last save and the last evaluations."""
-        return (
-            self._steps.upper_s(3.0) + self._saves.upper_s() + self._final_evaluations * self._evaluations.upper_s()
-        )
+        return self._steps.upper_s(3.0) + self._saves.upper_s() + self._final_evaluations * self._evaluations.upper_s()
 
     @property
     def fraction_used(self) -> float:

@@ -17,9 +17,7 @@ class Interval:
 
     def __post_init__(self) -> None:
         if not self.low <= self.mid <= self.high:
-            raise InvalidInputError(
-                f"Interval needs low <= mid <= high, got {self.low}, {self.mid}, {self.high}."
-            )
+            raise InvalidInputError(f"Interval needs low <= mid <= high, got {self.low}, {self.mid}, {self.high}.")
 
     def scaled(self, factor: float) -> Interval:
         """Return the interval with all three values times a non-negative factor."""

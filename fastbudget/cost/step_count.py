@@ -29,7 +29,10 @@ class StepCount:
 
 
 def count_step(
-    model: torch.nn.Module, forward: Callable[[torch.nn.Module, Any], Any], batch: Any, loss: Callable[[Any, Any], Any]
+    model: torch.nn.Module,
+    forward: Callable[[torch.nn.Module, Any], Any],
+    batch: Any,
+    loss: Callable[[Any, Any], Any],
 ) -> StepCount:
     """Count one forward and backward pass.
 

@@ -7,7 +7,18 @@ import platform
 from pathlib import Path
 
 # What native code and onnxruntime dispatch on.
-_NOTABLE = ("avx", "avx2", "f16c", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8")
+_NOTABLE = (
+    "avx",
+    "avx2",
+    "f16c",
+    "fma",
+    "avx512f",
+    "avx512bw",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx_vnni",
+    "amx_int8",
+)
 
 
 def _cpuinfo(key: str) -> str | None:

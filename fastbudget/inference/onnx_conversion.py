@@ -18,7 +18,10 @@ OPSET = 20
 
 
 def convert(
-    model: torch.nn.Module, example_inputs: tuple[torch.Tensor, ...], dynamic_shapes: tuple[Any, ...], path: Path
+    model: torch.nn.Module,
+    example_inputs: tuple[torch.Tensor, ...],
+    dynamic_shapes: tuple[Any, ...],
+    path: Path,
 ) -> None:
     """Write the model as ONNX. It must be in eval mode on the CPU.
 
@@ -34,7 +37,11 @@ def convert(
     names = [f"input_{index}" for index in range(len(example_inputs))]
     try:
         # The exporter talks on stdout and through warnings; a failure's text comes with the exception.
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), _quiet("torch.onnx", "onnxscript"):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            _quiet("torch.onnx", "onnxscript"),
+        ):
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
                 model,

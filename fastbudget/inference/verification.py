@@ -55,7 +55,9 @@ def _compare(expected: Any, actual: Any) -> tuple[float, float, int, int]:
     pairs = list(zip(_outputs(expected), _outputs(actual), strict=True))
     for want, got in pairs:
         if want.shape != got.shape:
-            raise InvalidInputError(f"The artifact returns shape {list(got.shape)} where the model returns {list(want.shape)}.")
+            raise InvalidInputError(
+                f"The artifact returns shape {list(got.shape)} where the model returns {list(want.shape)}."
+            )
         if not np.array_equal(np.isfinite(want), np.isfinite(got)):
             raise InvalidInputError("The artifact and the model disagree on which outputs are finite.")
         finite = np.isfinite(want)

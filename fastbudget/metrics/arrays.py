@@ -18,7 +18,7 @@ def to_numpy(values: Any) -> npt.NDArray[Any]:
         values = values.detach()
         if str(values.dtype) == "torch.bfloat16":  # numpy has no bfloat16
             values = values.float()
-        return values.cpu().numpy()
+        values = values.cpu().numpy()
     return np.asarray(values)
 
 
@@ -41,7 +41,7 @@ def _best_class(scores: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if np.isnan(scores).any():
         row = int(np.flatnonzero(np.isnan(scores).any(axis=1))[0])
         raise InvalidInputError(f"predictions[{row}] holds NaN scores: no class is its best.")
-    return scores.argmax(axis=1)
+    return np.asarray(scores.argmax(axis=1), np.int64)
 
 
 def label_pair(predictions: Any, references: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

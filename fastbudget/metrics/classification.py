@@ -91,9 +91,7 @@ class _ConfusionMetric(Metric[Counts]):
 
         def statistic(cells: Counts) -> npt.NDArray[np.float64]:
             matrix = cells.reshape(*cells.shape[:-1], size, size)
-            return self._from_margins(
-                np.diagonal(matrix, axis1=-2, axis2=-1), matrix.sum(axis=-2), matrix.sum(axis=-1)
-            )
+            return self._from_margins(np.diagonal(matrix, axis1=-2, axis2=-1), matrix.sum(axis=-2), matrix.sum(axis=-1))
 
         low, high = bootstrap_counts(
             state.ravel(), statistic, pseudo_counts=_pseudo_counts(state).ravel(), confidence=confidence
@@ -123,7 +121,7 @@ def _pseudo_counts(matrix: Counts) -> npt.NDArray[np.float64]:
     if seen.sum() < 2:
         return np.zeros(matrix.shape)
     others = np.where(seen, 1.0, 0.0) / (seen.sum() - 1)
-    errors = share[:, None] * others[None, :] * _PSEUDO_ERRORS
+    errors: npt.NDArray[np.float64] = share[:, None] * others[None, :] * _PSEUDO_ERRORS
     np.fill_diagonal(errors, share * _PSEUDO_ERRORS)
     return errors
 
@@ -133,7 +131,7 @@ class Accuracy(_ConfusionMetric):
     """Share of examples whose predicted class is the reference."""
 
     def _from_margins(self, both: Counts, predicted: Counts, reference: Counts) -> npt.NDArray[np.float64]:
-        return both.sum(-1) / reference.sum(-1)
+        return np.asarray(both.sum(-1) / reference.sum(-1))
 
     def interval(
         self, state: Counts, confidence: float = 0.95, groups: npt.NDArray[np.int64] | None = None
@@ -143,21 +141,21 @@ class Accuracy(_ConfusionMetric):
             raise InvalidInputError("accuracy keeps counts, not examples, so it can't take groups.")
         value, total = self.result(state), int(state.sum())
         low, high = wilson_interval(int(np.trace(state)), total, confidence)
-        return MetricValue(
-            value=value, low=low, high=high, confidence=confidence, method="Wilson", num_examples=total
-        )
+        return MetricValue(value=value, low=low, high=high, confidence=confidence, method="Wilson", num_examples=total)
 
 
 def _divide(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """a / b, and 0 where b is 0: a class never predicted has precision 0."""
-    return np.divide(a, b, out=np.zeros(np.broadcast(a, b).shape), where=b > 0)
+    quotient: npt.NDArray[np.float64] = np.zeros(np.broadcast(a, b).shape)
+    np.divide(a, b, out=quotient, where=b > 0)
+    return quotient
 
 
 class _AveragedMetric(_ConfusionMetric):
     """A ratio per class, averaged. Classes absent from predictions and references are left out, as in scikit-learn.
 
     Args:
-        average: ``"macro"``, ``"micro"``, ``"weighted"`` (by reference frequency), or ``"binary"`` (class 1 of 0 and 1).
+        average: ``"macro"``, ``"micro"``, ``"weighted"`` by reference frequency, or ``"binary"``: class 1 of 0, 1.
         num_classes: See `Accuracy`.
         threads: See `Accuracy`.
     """
@@ -189,7 +187,7 @@ class _AveragedMetric(_ConfusionMetric):
         if self.average == "micro":
             return _divide(*self._terms(both.sum(-1), predicted.sum(-1), reference.sum(-1)))
         per_class = _divide(*self._terms(both, predicted, reference))
-        weight = reference if self.average == "weighted" else ((predicted + reference) > 0).astype(np.int64)
+        weight: Counts = reference if self.average == "weighted" else ((predicted + reference) > 0).astype(np.int64)
         return _divide((per_class * weight).sum(-1), weight.sum(-1))
 
 

@@ -14,7 +14,7 @@ def native() -> Any:
         MissingExtraError: the package runs from a source tree where it was never built.
     """
     try:
-        from .. import _C
+        import fastbudget._C as _C
     except ImportError as error:
         raise MissingExtraError(
             f"fastbudget's compiled module can't be loaded ({error}). Install with `pip install .`, or build in "

@@ -32,7 +32,12 @@ def _tiles(record: dict[str, Any]) -> str:
     train, evaluation, export = record.get("train"), record.get("evaluate"), record.get("export")
     if train:
         share = train["spent_device_hours"] / train["budget_device_hours"]
-        tiles.append((format_seconds(train["spent_device_hours"] * SECONDS_PER_HOUR), f"spent, {share:.0%} of the budget"))
+        tiles.append(
+            (
+                format_seconds(train["spent_device_hours"] * SECONDS_PER_HOUR),
+                f"spent, {share:.0%} of the budget",
+            )
+        )
         tiles.append((f"{train['steps']:,}", f"steps; {STOP_REASONS.get(train['stop_reason'], train['stop_reason'])}"))
     if evaluation:
         for name, value in list(metric_values(evaluation).items())[:2]:
@@ -93,7 +98,14 @@ def _curves(lines: list[dict[str, Any]]) -> str:
     for name in names:
         points = [(line["step"], line["metrics"][name]) for line in lines if name in line.get("metrics", {})]
         charts.append(
-            line_chart(points, title=f"{name} on validation", x_label="step", y_label=name, markers=True, css_class="b")
+            line_chart(
+                points,
+                title=f"{name} on validation",
+                x_label="step",
+                y_label=name,
+                markers=True,
+                css_class="b",
+            )
         )
     charts.append(line_chart(rates, title="Learning rate", x_label="step", y_label="learning rate"))
     return "".join(charts)
@@ -163,7 +175,10 @@ def write_report(run_dir: Path, record: dict[str, Any], metrics_file: str = "met
         ("Spending", _spend(record)),
         ("Curves", _curves(lines)),
         ("Evaluation", _evaluation(record)),
-        ("Export", _table(export_rows(record["export"])) if record.get("export") else _missing("Nothing was exported.")),
+        (
+            "Export",
+            _table(export_rows(record["export"])) if record.get("export") else _missing("Nothing was exported."),
+        ),
         ("Environment", _environment(record)),
     ]
     name = escape(str(record.get("name", run_dir.name)))

@@ -39,7 +39,13 @@ def downsample(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]
 
 
 def line_chart(
-    points: Sequence[Point], *, title: str, x_label: str, y_label: str, markers: bool = False, css_class: str = "a"
+    points: Sequence[Point],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    markers: bool = False,
+    css_class: str = "a",
 ) -> str:
     """Return a figure with one series.
 

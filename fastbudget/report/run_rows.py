@@ -34,8 +34,14 @@ def plan_rows(plan: dict[str, Any]) -> list[Row]:
     return [
         ("Device", plan["device"]),
         ("Parameters", f"{plan['num_params']:,}"),
-        ("FLOPs per step", f"{format_count(plan['step_flops'], 'FLOPs')} ({plan['samples_per_step']} samples)"),
-        ("Step time", f"{format_seconds(step['mid'])} ({format_seconds(step['low'])} to {format_seconds(step['high'])})"),
+        (
+            "FLOPs per step",
+            f"{format_count(plan['step_flops'], 'FLOPs')} ({plan['samples_per_step']} samples)",
+        ),
+        (
+            "Step time",
+            f"{format_seconds(step['mid'])} ({format_seconds(step['low'])} to {format_seconds(step['high'])})",
+        ),
         ("Achieved", format_count(plan["achieved_flops_per_s"], "FLOP/s")),
         ("Planned steps", steps + (", cut to fit the budget" if plan["cut_by_budget"] else "")),
         ("Predicted spend", f"{hours(plan['predicted_device_hours'])}, 80%: {low} to {high}"),
@@ -52,7 +58,10 @@ def spend_rows(train: dict[str, Any]) -> list[Row]:
         ("Spent", hours(train["spent_device_hours"])),
         ("Budget", hours(train["budget_device_hours"])),
         ("Cost", money(train["spent_usd"])),
-        ("Best checkpoint", f"step {train['best_step']:,}, by {train['ranked_by']}: {train['best_checkpoint']}"),
+        (
+            "Best checkpoint",
+            f"step {train['best_step']:,}, by {train['ranked_by']}: {train['best_checkpoint']}",
+        ),
     ]
     rows += [(f"Billed: {phase}", format_seconds(s)) for phase, s in train["seconds_by_phase"].items()]
     rows += [

@@ -92,8 +92,8 @@ def bootstrap_ratio(
         if len(groups) != len(numerators):
             raise InvalidInputError(f"groups must have one entry per example, got {len(groups)} for {len(numerators)}.")
         _, members = np.unique(groups, return_inverse=True)
-        numerators = np.bincount(members, weights=numerators)
-        denominators = np.bincount(members, weights=denominators)
+        numerators = np.bincount(members, weights=numerators).astype(np.float64)
+        denominators = np.bincount(members, weights=denominators).astype(np.float64)
     count = len(numerators)
     generator = np.random.default_rng(seed)
     values = np.empty(resamples)

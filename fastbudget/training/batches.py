@@ -41,7 +41,9 @@ def num_samples(batch: Any) -> int:
     for leaf in tree_leaves(batch):
         if isinstance(leaf, torch.Tensor) and leaf.ndim:
             return int(leaf.shape[0])
-    raise InvalidInputError(f"A batch must hold at least one tensor with a batch dimension, got {type(batch).__name__}.")
+    raise InvalidInputError(
+        f"A batch must hold at least one tensor with a batch dimension, got {type(batch).__name__}."
+    )
 
 
 def check_has_batches(loader: Iterable[Any], name: str) -> Any:

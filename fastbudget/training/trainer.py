@@ -34,8 +34,9 @@ _EVALUATION_SHARE = 0.25
 class TrainingResult:
     """How a run ended.
 
-    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``sigint``, ``sigterm``. ``best_checkpoint`` is durable
-    and was evaluated: ``best_metrics``. ``final_metrics`` are of ``final_evaluate`` on it. ``spend`` is the ledger's sum.
+    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``sigint``, ``sigterm``. ``best_checkpoint`` is
+    durable and was evaluated: ``best_metrics``. ``final_metrics`` is what ``final_evaluate`` returned on it. ``spend``
+    sums the ledger.
     """
 
     stop_reason: str
@@ -281,7 +282,9 @@ class Trainer:
 
     def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
         self._read_losses()
-        metrics = {name: float(value) for name, value in guard.evaluate(lambda: self._in_eval_mode(self.evaluate)).items()}
+        metrics = {
+            name: float(value) for name, value in guard.evaluate(lambda: self._in_eval_mode(self.evaluate)).items()
+        }
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
         self._evaluated_at = self.step

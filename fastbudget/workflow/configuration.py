@@ -105,6 +105,11 @@ class RunConfiguration(_Section):
         """The metric that chooses the best checkpoint."""
         return self.select_by or self.metrics[0]
 
+    @property
+    def ranking_mode(self) -> Literal["max", "min"]:
+        """Whether a larger or a smaller value of it is better."""
+        return "max" if metrics_room.get(self.ranking_metric).higher_is_better else "min"
+
 
 def load_configuration(path: Path, overrides: Mapping[str, Any] | None = None) -> RunConfiguration:
     """Read and check a configuration file.

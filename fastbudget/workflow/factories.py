@@ -35,7 +35,9 @@ def import_factory(reference: str, key: str, search: Path) -> Callable[..., Any]
             hint = f"looked in the working directory, {search}, and the installed packages"
         else:
             hint = f"{module_name} itself imports it; install it"
-        raise ConfigurationError(f"{key}: {reference!r} can't be imported: no module named {missing!r} ({hint}).") from error
+        raise ConfigurationError(
+            f"{key}: {reference!r} can't be imported: no module named {missing!r} ({hint})."
+        ) from error
     except Exception as error:
         raise ConfigurationError(f"{key}: importing {module_name!r} failed: {_where(error)}.") from error
     factory = getattr(module, name, None)
@@ -43,7 +45,7 @@ def import_factory(reference: str, key: str, search: Path) -> Callable[..., Any]
         public = [candidate for candidate in vars(module) if not candidate.startswith("_")]
         problem = "is not a function" if factory is not None else "does not exist"
         raise ConfigurationError(f"{key}: {name!r} {problem} in {module_name!r}.{did_you_mean(name, public)}")
-    return factory  # type: ignore[no-any-return]
+    return factory
 
 
 def call_factory(factory: Callable[..., Any], reference: str, key: str) -> Any:

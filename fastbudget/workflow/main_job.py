@@ -10,17 +10,15 @@ from typing import Any
 
 import torch
 
-from .. import metrics as metrics_room
 from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled, spend_summary
 from ..checkpoint import CheckpointStore
 from ..core.clock import utc_text
 from ..evaluation import EvaluationRecord
 from ..hardware import describe_environment
-from ..inference import export
 from ..report import write_report
 from ..training import LearningRateSchedule, Trainer, TrainingResult
-from ..training.batches import inputs_of
 from .configuration import RunConfiguration, load_configuration
+from .export_stage import export_workload, load_best
 from .observer import Observer, Silent
 from .plan_stage import calibrate, count, make_plan
 from .run_record import RunRecord, prepare_run_dir, read_run_record
@@ -29,8 +27,6 @@ from .workloads import workload_path
 
 # A process without GPUs holds one device: the machine.
 _NUM_DEVICES = 1
-_CHECKED_BATCHES = 4
-_LARGEST_CHECKED_BATCH = 64
 
 
 def run(
@@ -72,7 +68,7 @@ def run(
     watcher.stage("plan")
     workload = build_workload(configuration, path.parent)
     continued = prepare_run_dir(directory, resume=resume, overwrite=overwrite)
-    record = _open_record(directory, configuration, continued)
+    record = _open_record(directory, path, configuration, continued)
 
     if record.train is None or record.train["stop_reason"] != "completed":
         _plan(workload, record, directory, watcher)
@@ -81,7 +77,7 @@ def run(
         _train(workload, record, directory, watcher, continued)
         record.save()
     else:
-        _load_best(workload, directory)
+        load_best(workload, directory)
         watcher.message("Training was complete already.")
     assert record.train is not None
     if export_model and configuration.export is not None and record.train["stop_reason"] not in ("sigint", "sigterm"):
@@ -102,7 +98,7 @@ def _configuration_path(work: str | Path) -> Path:
     return workload_path(text)
 
 
-def _open_record(directory: Path, configuration: RunConfiguration, continued: bool) -> RunRecord:
+def _open_record(directory: Path, source: Path, configuration: RunConfiguration, continued: bool) -> RunRecord:
     settings = configuration.model_dump()
     if continued:
         record = read_run_record(directory)
@@ -114,6 +110,7 @@ def _open_record(directory: Path, configuration: RunConfiguration, continued: bo
         record = RunRecord(
             name=str(configuration.name),
             run_dir=str(directory),
+            source=str(source.resolve()),
             started_at=utc_text(time.time()),
             configuration=settings,
             environment=asdict(describe_environment()),
@@ -193,7 +190,7 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
         run_dir=directory,
         evaluate=evaluate,
         metric=metric,
-        mode="max" if metrics_room.get(metric).higher_is_better else "min",
+        mode=workload.configuration.ranking_mode,
         final_evaluate=final_evaluate,
         final_evaluate_cost=max(0.05, plan["final_evaluation_s"] / max(plan["evaluation_s"], 1e-9)),
         max_steps=section.max_steps,
@@ -233,31 +230,9 @@ def _train_record(result: TrainingResult, spend: dict[str, Any], metric: str) ->
     }
 
 
-def _load_best(workload: Workload, directory: Path) -> None:
-    metric = workload.configuration.ranking_metric
-    mode = "max" if metrics_room.get(metric).higher_is_better else "min"
-    store = CheckpointStore(directory / CHECKPOINT_DIR, metric=metric, mode=mode)
-    workload.model.load_state_dict(store.load(store.best()).state["model"])
-
-
 def _export(workload: Workload, record: RunRecord, directory: Path) -> None:
-    assert workload.configuration.export is not None
     start = time.monotonic()
-    split = workload.validation if workload.test is None else workload.test
-    inputs = []
-    for batch in split:
-        given = inputs_of(batch)
-        given = tuple(given) if isinstance(given, list | tuple) else (given,)
-        inputs.append(tuple(tensor[:_LARGEST_CHECKED_BATCH] for tensor in given))
-        if len(inputs) == _CHECKED_BATCHES:
-            break
-    artifact = export(
-        workload.model,
-        inputs[0],
-        directory / "export",
-        workload.configuration.export.target,
-        check_inputs=inputs,
-    )
+    artifact = export_workload(workload, directory / "export")
     seconds = time.monotonic() - start
     record_unbilled(directory, "export", seconds)
     manifest = artifact.manifest

@@ -244,5 +244,3 @@ def _reserve(calibration: Calibration) -> float:
         return estimate.upper_s()
 
     return upper(calibration.save_s) + upper(calibration.evaluation_s) + upper(calibration.final_evaluation_s)
-
-

@@ -20,11 +20,13 @@ _VERSION = 1
 class RunRecord:
     """What a run did. A stage not reached yet is None.
 
-    ``plan``, ``train``, ``evaluate``, ``export`` are plain data as documented in the guide; ``report`` is a path.
+    ``source`` is the configuration file. ``plan``, ``train``, ``evaluate`` and ``export`` are plain data; ``report``
+    is a path.
     """
 
     name: str
     run_dir: str
+    source: str
     started_at: str
     configuration: dict[str, Any]
     environment: dict[str, Any]

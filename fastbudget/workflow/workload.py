@@ -134,7 +134,9 @@ def _classes(loader: Iterable[Any]) -> set[int]:
     seen: set[int] = set()
     for batch in islice(loader, _CHECKED_BATCHES):
         if not isinstance(batch, list | tuple) or len(batch) != 2 or not isinstance(batch[1], torch.Tensor):
-            raise InvalidInputError("Classification metrics need batches (inputs, targets) with a tensor of class labels.")
+            raise InvalidInputError(
+                "Classification metrics need batches (inputs, targets) with a tensor of class labels."
+            )
         seen.update(batch[1].unique().tolist())
         if len(seen) > 1:
             break
@@ -153,5 +155,3 @@ def _check_classes(splits: Mapping[str, Any]) -> None:
                 "judged on it. Check how the data was split; sorted data must be shuffled first."
             )
     torch.set_rng_state(state)
-
-

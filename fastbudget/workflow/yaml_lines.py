@@ -46,7 +46,9 @@ def _collect(node: yaml.Node, prefix: KeyPath, lines: dict[KeyPath, int], path: 
             here = (*prefix, key.value)
             line = key.start_mark.line + 1
             if here in lines:
-                raise ConfigurationError(f"{path}:{line}: the key {key.value!r} was given on line {lines[here]} already.")
+                raise ConfigurationError(
+                    f"{path}:{line}: the key {key.value!r} was given on line {lines[here]} already."
+                )
             lines[here] = line
             _collect(value, here, lines, path)
     elif isinstance(node, yaml.SequenceNode):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
+from pydoc_data.topics import topics
 from typing import Any
 
 import numpy as np
 import torch
-from pydoc_data.topics import topics
 from torch import nn
 from torch.nn import functional as F
 

@@ -1,0 +1,20 @@
+"""The compiled module: one block per domain."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_Labels = npt.NDArray[Any]
+_Counts = npt.NDArray[np.int64]
+
+# counting
+def count_classes(
+    predictions: _Labels, references: _Labels, num_classes: int = 0, threads: int = 0
+) -> tuple[_Counts, _Counts, _Counts]: ...
+def add_confusion(predictions: _Labels, references: _Labels, confusion: _Counts, threads: int = 0) -> None: ...
+def label_range(labels: _Labels, threads: int = 0) -> tuple[int, int]: ...
+
+# devices
+def report_cuda() -> dict[str, Any]: ...
+def default_threads() -> int: ...
