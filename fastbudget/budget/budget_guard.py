@@ -131,7 +131,7 @@ class BudgetGuard:
     @property
     def reserve_s(self) -> float:
         """Seconds kept back for one more step, the last save and the last evaluations."""
-        return self._steps.upper_s(3.0) + self._saves.upper_s() + self._final_evaluations * self._evaluations.upper_s()
+        return self._steps.next_s() + self._saves.upper_s() + self._final_evaluations * self._evaluations.upper_s()
 
     @property
     def fraction_used(self) -> float:

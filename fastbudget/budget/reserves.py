@@ -7,21 +7,31 @@ from collections import deque
 
 # Durations vary by factors, so they are modeled as log-normal. A few samples say little about the spread: it is never
 # taken below the floor, and below three samples a wide prior stands in. A reserve of the mean alone is overshot in
-# about half of all runs; the mean + 4 sigma of the logarithm in fewer than one in a thousand.
+# about half of all runs; the mean + 4 sigma of the logarithm in fewer than one in a thousand. But the spread of a few
+# samples may itself be off by far, so no reserve goes beyond a multiple of the longest seen.
 _FLOOR_SIGMA = 0.25
 _PRIOR_SIGMA = 0.4
+_TIMES_LONGEST = 3.0
+_FEW = 3
 _MEMORY = 200
 
 
 class DurationEstimate:
-    """A running log-normal model of one kind of duration, over its latest samples."""
+    """A running log-normal model of one kind of duration, over its latest samples.
+
+    The first sample is forgotten once there are three others: it compiles, allocates and warms up.
+    """
 
     def __init__(self) -> None:
         self._logs: deque[float] = deque(maxlen=_MEMORY)
+        self._has_first = True
 
     def add(self, seconds: float) -> None:
         """Take in a measured duration."""
         self._logs.append(math.log(max(seconds, 1e-9)))
+        if self._has_first and len(self._logs) > _FEW:
+            self._logs.popleft()
+            self._has_first = False
 
     def __len__(self) -> int:
         return len(self._logs)
@@ -40,6 +50,16 @@ class DurationEstimate:
         mean = self._mean()
         count = len(self._logs)
         sigma = _PRIOR_SIGMA
-        if count > 2:
+        if count >= _FEW:
             sigma = math.sqrt(sum((value - mean) ** 2 for value in self._logs) / (count - 1))
-        return math.exp(mean + sigmas * max(sigma, _FLOOR_SIGMA))
+        longest = math.exp(max(self._logs))
+        return min(math.exp(mean + sigmas * max(sigma, _FLOOR_SIGMA)), _TIMES_LONGEST * longest)
+
+    def next_s(self) -> float:
+        """Return what the next of many, such as a step, may take: its upper bound, or while few are known the longest.
+
+        A step too long is made up for by those that follow; stopping after two slow ones is not.
+        """
+        if not self._logs:
+            return 0.0
+        return self.upper_s(3.0) if len(self._logs) >= _FEW else math.exp(max(self._logs))

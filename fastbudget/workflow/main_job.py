@@ -192,7 +192,7 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
         metric=metric,
         mode=workload.configuration.ranking_mode,
         final_evaluate=final_evaluate,
-        final_evaluate_cost=max(0.05, plan["final_evaluation_s"] / max(plan["evaluation_s"], 1e-9)),
+        final_evaluate_cost=plan["final_evaluation_cost"],
         max_steps=section.max_steps,
         grad_accumulation=section.grad_accumulation,
         schedule=LearningRateSchedule(shape=section.schedule, warmup_steps=section.warmup_steps),

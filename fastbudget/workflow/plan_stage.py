@@ -7,10 +7,9 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,14 @@ class Calibration:
     """Measured on the device at hand, on copies: the model itself is as it was.
 
     ``steps_s`` are seconds of single steps; evaluations are of whole splits, extrapolated from their first batches
-    where those took long.
+    where those took long. ``final_evaluation_cost`` is the last split's size in units of the validation split's.
     """
 
     steps_s: list[float]
     save_s: float
     evaluation_s: float
     final_evaluation_s: float
+    final_evaluation_cost: float
 
     @property
     def step_s(self) -> Interval:
@@ -106,13 +106,19 @@ def _time_evaluation(workload: Workload, model: torch.nn.Module, data: Iterable[
             if time.perf_counter() - start > _CALIBRATION_S / 2:
                 break
         start = time.perf_counter()
-        timed = islice(batches, 8)
-        taken = list(timed)
+        taken = batches[:8]
         workload.evaluate(model, taken)
         _synchronize(workload.device)
     seconds = time.perf_counter() - start
-    total = sum(num_samples(batch) for batch in data) if hasattr(data, "__len__") else None
-    return seconds * (total / sum(num_samples(batch) for batch in taken) if total else 1.0)
+    whole = _num_examples(data)
+    return seconds * whole / sum(num_samples(batch) for batch in taken) if whole else seconds
+
+
+def _num_examples(data: Iterable[Any]) -> int | None:
+    """Return about how many examples a loader yields, without reading it all; None when it doesn't say."""
+    if not isinstance(data, Sized):
+        return None
+    return len(data) * num_samples(next(iter(data)))
 
 
 def _time_save(workload: Workload, model: torch.nn.Module, run_dir: Path) -> float:
@@ -139,9 +145,19 @@ def calibrate(workload: Workload, run_dir: Path) -> Calibration:
         model = copy.deepcopy(workload.model)
         steps = _time_steps(workload, model, workload.configuration.train.grad_accumulation)
         evaluation = _time_evaluation(workload, model, workload.validation)
-        final = evaluation if workload.test is None else _time_evaluation(workload, model, workload.test)
+        final, cost = evaluation, 1.0
+        if workload.test is not None:
+            final = _time_evaluation(workload, model, workload.test)
+            sizes = _num_examples(workload.test), _num_examples(workload.validation)
+            cost = sizes[0] / sizes[1] if sizes[0] and sizes[1] else final / evaluation
         save = _time_save(workload, model, run_dir)
-    return Calibration(steps_s=steps, save_s=save, evaluation_s=evaluation, final_evaluation_s=final)
+    return Calibration(
+        steps_s=steps,
+        save_s=save,
+        evaluation_s=evaluation,
+        final_evaluation_s=final,
+        final_evaluation_cost=cost,
+    )
 
 
 def count(workload: Workload) -> tuple[StepCount, int]:
@@ -219,6 +235,7 @@ def make_plan(
         "save_s": calibration.save_s,
         "evaluation_s": calibration.evaluation_s,
         "final_evaluation_s": calibration.final_evaluation_s,
+        "final_evaluation_cost": calibration.final_evaluation_cost,
         "requested_steps": section.max_steps,
         "planned_steps": steps_taken + planned,
         "cut_by_budget": planned < requested,
