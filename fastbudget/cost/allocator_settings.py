@@ -150,7 +150,7 @@ def _boolean(name: str, value: str) -> bool:
 
 
 def _divisions(value: str) -> int | tuple[int, ...]:
-    """Read ``4``, or ``[256:1,512:2,>:8]``: for sizes from so many MiB; ``>`` for all above the last one named.
+    """Read ``4``, or ``[256:1,512:2,>:8]``: for sizes from so many MiB; ``>`` for all above the last.
 
     PyTorch's rules: sizes below the first one named take its number, those between two take 0.
     """

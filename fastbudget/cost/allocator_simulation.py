@@ -33,8 +33,8 @@ class AllocatorReplay:
         peak_reserved_bytes: Memory taken from the device; ``torch.cuda.max_memory_reserved()``.
         peak_requested_bytes: What the tensors asked for, unrounded.
         reserved_at_peak_bytes: Reserved when allocated was at its peak; at most ``peak_reserved_bytes``.
-        final_allocated_bytes: Allocated after the last event replayed.
-        final_reserved_bytes: Reserved after the last event replayed.
+        final_allocated_bytes: Allocated at the end.
+        final_reserved_bytes: Reserved at the end; when memory ran out, what the last attempt left cached.
         event_at_peak: Index of the first event with allocated at its peak; None when nothing was allocated.
         event_at_reserved_peak: The same for reserved.
         out_of_memory_event: Index of the allocation that failed, where the replay ends; None when all fit.

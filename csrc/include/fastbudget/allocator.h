@@ -42,7 +42,7 @@ struct AllocatorBytes {
 
 struct AllocatorReplay {
   AllocatorBytes peak;                      // of each by itself, at different events
-  AllocatorBytes final;                     // after the last event replayed
+  AllocatorBytes final;                     // at the end; when memory ran out, what the last attempt left
   std::int64_t reserved_at_peak_bytes = 0;  // while allocated was at its peak
   std::int64_t event_at_peak = -1;          // the first event with allocated at its peak
   std::int64_t event_at_reserved_peak = -1;
