@@ -99,8 +99,12 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function
     const char* symbol;
     void* function;
   } known[] = {
-      {"cuMemAddressReserve", reserve}, {"cuMemCreate", create},       {"cuMemRelease", release},
-      {"cuDeviceGetAttribute", attribute}, {"cuDeviceGet", device_get}, {"cuGetErrorString", describe},
+      {"cuMemAddressReserve", reserve},
+      {"cuMemCreate", create},
+      {"cuMemRelease", release},
+      {"cuDeviceGetAttribute", attribute},
+      {"cuDeviceGet", device_get},
+      {"cuGetErrorString", describe},
       {"cuMemGetAllocationGranularity", granularity},
   };
   if (result) *result = cudaDriverEntryPointSuccess;

@@ -1,5 +1,6 @@
 // The simulated allocator: one device, one stream. Follows DeviceCachingAllocator in
-// torch/c10/cuda/CUDACachingAllocator.cpp (read at torch 2.6 to 2.13; the rules below did not change in between).
+// torch/c10/cuda/CUDACachingAllocator.cpp; bench/cost/torch_allocator compares it with torch's own binary.
+// Older versions differ in options only: no large_segment_size_mb, earlier no max_non_split_rounding_mb (20 both).
 #pragma once
 
 #include <cstdint>

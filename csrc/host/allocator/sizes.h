@@ -7,8 +7,8 @@
 
 namespace fastbudget::allocator {
 
-inline constexpr std::int64_t kMinBlockBytes = 512;              // every block is a multiple of this
-inline constexpr std::int64_t kSmallRequestBytes = kMebibyte;    // up to here, inclusive: the small pool
+inline constexpr std::int64_t kMinBlockBytes = 512;            // every block is a multiple of this
+inline constexpr std::int64_t kSmallRequestBytes = kMebibyte;  // up to here, inclusive: the small pool
 inline constexpr std::int64_t kSmallSegmentBytes = 2 * kMebibyte;
 inline constexpr std::int64_t kMinOwnSegmentBytes = 10 * kMebibyte;  // from here: a segment of its own size
 inline constexpr std::int64_t kOwnSegmentRounding = 2 * kMebibyte;

@@ -19,11 +19,11 @@ inline constexpr std::int64_t kMaxSimulatedBytes = std::int64_t{1} << 56;
 // PyTorch's own options (PYTORCH_ALLOC_CONF) in bytes, with its defaults.
 struct AllocatorOptions {
   bool expandable_segments = false;
-  std::int64_t max_split_size_bytes = -1;                       // -1: a block of any size may be split
-  std::int64_t max_non_split_rounding_bytes = 20 * kMebibyte;   // slack allowed for blocks that may not be split
-  std::int64_t large_segment_bytes = 20 * kMebibyte;            // segment (or page) that requests of 1..10 MiB share
+  std::int64_t max_split_size_bytes = -1;                      // -1: a block of any size may be split
+  std::int64_t max_non_split_rounding_bytes = 20 * kMebibyte;  // slack allowed for blocks that may not be split
+  std::int64_t large_segment_bytes = 20 * kMebibyte;           // segment (or page) that requests of 1..10 MiB share
   std::array<std::int64_t, kRoundupIntervals> roundup_power2_divisions{};  // [i]: for sizes of [2^i, 2^(i+1)) MiB
-  std::int64_t capacity_bytes = -1;                             // what the allocator may reserve; -1: no limit
+  std::int64_t capacity_bytes = -1;  // what the allocator may reserve; -1: no limit
 };
 
 // [count] each. delta_bytes > 0 allocates that many requested bytes for a storage, < 0 frees it (minus its bytes);
@@ -46,13 +46,13 @@ struct AllocatorReplay {
   std::int64_t reserved_at_peak_bytes = 0;  // while allocated was at its peak
   std::int64_t event_at_peak = -1;          // the first event with allocated at its peak
   std::int64_t event_at_reserved_peak = -1;
-  std::int64_t out_of_memory_event = -1;    // the replay ends before this event
-  std::int64_t num_segments = 0;            // times memory was taken from the device: segments, or page mappings
-  std::int64_t num_releases = 0;            // times it was given back
+  std::int64_t out_of_memory_event = -1;  // the replay ends before this event
+  std::int64_t num_segments = 0;          // times memory was taken from the device: segments, or page mappings
+  std::int64_t num_releases = 0;          // times it was given back
   std::int64_t num_splits = 0;
-  std::int64_t num_retries = 0;             // allocations that had to free every cached segment first
+  std::int64_t num_retries = 0;                   // allocations that had to free every cached segment first
   std::vector<std::int64_t> allocated, reserved;  // with timeline: after each event replayed
-  std::vector<std::int64_t> address;        // with addresses: where the event's storage lies; -1 for an empty one
+  std::vector<std::int64_t> address;              // with addresses: where the event's storage lies; -1 for an empty one
 };
 
 // InvalidArgument names the first offending event: a storage allocated twice, freed while unknown or by another size,
