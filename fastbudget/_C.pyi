@@ -18,3 +18,18 @@ def label_range(labels: _Labels, threads: int = 0) -> tuple[int, int]: ...
 # devices
 def report_cuda() -> dict[str, Any]: ...
 def default_threads() -> int: ...
+
+# allocator
+def replay_allocations(
+    storage: _Counts,
+    delta_bytes: _Counts,
+    *,
+    expandable_segments: bool = False,
+    max_split_size_bytes: int = -1,
+    capacity_bytes: int = -1,
+    roundup_power2_divisions: int | tuple[int, ...] = 0,
+    max_non_split_rounding_bytes: int = ...,
+    large_segment_bytes: int = ...,
+    timeline: bool = False,
+    addresses: bool = False,
+) -> dict[str, Any]: ...

@@ -12,7 +12,8 @@ namespace fastbudget::bindings {
 namespace {
 
 Labels labels_of(const py::array& array, const char* name) {
-  if (array.ndim() != 1) throw py::value_error(std::string(name) + " must be 1-D, got " + std::to_string(array.ndim()) + "-D");
+  if (array.ndim() != 1)
+    throw py::value_error(std::string(name) + " must be 1-D, got " + std::to_string(array.ndim()) + "-D");
   const auto stride_bytes = array.strides(0);
   const auto size = array.itemsize();
   LabelType type;

@@ -2,6 +2,7 @@
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "fastbudget's native code. Takes arrays and numbers; knows nothing of torch.";
+  fastbudget::bindings::bind_allocator(module);
   fastbudget::bindings::bind_counting(module);
   fastbudget::bindings::bind_devices(module);
 }

@@ -37,8 +37,8 @@ bool count_cells(P p, R r, std::int64_t begin, std::int64_t end, std::uint64_t l
   return !outside;
 }
 
-// Counts one piece into misses and hits (both by predicted class) and reference, [C] each and in this order in `tables`.
-// Returns false at a label >= limit.
+// Counts one piece into misses and hits (both by predicted class) and reference, [C] each and in this order in
+// `tables`. Returns false at a label >= limit.
 template <typename P, typename R>
 bool count_margins(P p, R r, std::int64_t begin, std::int64_t end, std::uint64_t limit, std::uint32_t* tables) {
   std::uint32_t* reference = tables + 2 * limit;

@@ -17,7 +17,9 @@ struct View {
   const T* data;
   std::int64_t stride;
   // Negative labels wrap to huge values, so one unsigned comparison checks both ends.
-  std::uint64_t operator[](std::int64_t i) const { return static_cast<std::uint64_t>(static_cast<std::int64_t>(data[i * stride])); }
+  std::uint64_t operator[](std::int64_t i) const {
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(data[i * stride]));
+  }
 };
 
 template <typename F>
