@@ -81,6 +81,10 @@ class BudgetGuard:
 
     def __enter__(self) -> BudgetGuard:
         self._ledger = Ledger(self.run_dir, num_devices=self.num_devices, clock=self._clock)
+        # Earlier sessions know how long saves and evaluations take; this one must reserve for them from the start.
+        for phase, durations in (("checkpoint", self._saves), ("evaluate", self._evaluations)):
+            for seconds in self._ledger.before.durations_s.get(phase, []):
+                durations.add(seconds)
         if self._started_at is not None:
             self._ledger.add("before", self._clock.wall() - self._started_at)
         self._ledger.enter("train")
@@ -153,6 +157,11 @@ class BudgetGuard:
     def evaluation_upper_s(self) -> float:
         """What one evaluation and one save may take; 0 before the first."""
         return self._evaluations.upper_s() + self._saves.upper_s()
+
+    def may_evaluate(self, evaluations: float = 1.0, *, then_save: bool = False) -> bool:
+        """Whether so many evaluations, and a save after them, fit in what is left."""
+        save = self._saves.upper_s() if then_save else 0.0
+        return self.left_s >= evaluations * self._evaluations.upper_s() + save
 
     def may_continue(self) -> bool:
         """Whether one more step fits. Sets `stop_reason` when not: ``budget``, ``sigint`` or ``sigterm``."""

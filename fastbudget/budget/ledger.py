@@ -22,7 +22,10 @@ UNBILLED_PHASES = ("init", "export", "report")
 
 @dataclass(kw_only=True)
 class LedgerRecord:
-    """A ledger read back: seconds by phase, billed and unbilled, over all sessions of the run."""
+    """A ledger read back: seconds by phase, billed and unbilled, over all sessions of the run.
+
+    ``durations_s`` lists each entry by phase. An evaluation or a save is one entry; training is cut by heartbeats.
+    """
 
     billed_s: dict[str, float] = field(default_factory=dict)
     unbilled_s: dict[str, float] = field(default_factory=dict)
@@ -32,6 +35,7 @@ class LedgerRecord:
     last_reason: str | None = None
     heartbeat_s: float = 0.0
     damaged_lines: int = 0
+    durations_s: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def total_billed_s(self) -> float:
@@ -48,6 +52,7 @@ class LedgerRecord:
             phase, seconds = str(line["phase"]), float(line["seconds"])
             target = self.billed_s if line["billed"] else self.unbilled_s
             target[phase] = target.get(phase, 0.0) + seconds
+            self.durations_s.setdefault(phase, []).append(seconds)
             if line["billed"]:
                 self.device_hours += seconds * int(line["devices"]) / SECONDS_PER_HOUR
         elif event == "close":

@@ -11,7 +11,9 @@ from collections import deque
 # samples may itself be off by far, so no reserve goes beyond a multiple of the longest seen.
 _FLOOR_SIGMA = 0.25
 _PRIOR_SIGMA = 0.4
-_TIMES_LONGEST = 3.0
+_TIMES_LONGEST, _TIMES_LONGEST_OF_FEW = 3.0, 2.0
+# The system may take the processor away for this long at any time, however short the work.
+_JITTER_S = 0.1
 _FEW = 3
 _MEMORY = 200
 
@@ -49,17 +51,22 @@ class DurationEstimate:
             return 0.0
         mean = self._mean()
         count = len(self._logs)
-        sigma = _PRIOR_SIGMA
+        sigma, times = _PRIOR_SIGMA, _TIMES_LONGEST_OF_FEW
         if count >= _FEW:
+            times = _TIMES_LONGEST
             sigma = math.sqrt(sum((value - mean) ** 2 for value in self._logs) / (count - 1))
         longest = math.exp(max(self._logs))
-        return min(math.exp(mean + sigmas * max(sigma, _FLOOR_SIGMA)), _TIMES_LONGEST * longest)
+        spread = min(math.exp(mean + sigmas * max(sigma, _FLOOR_SIGMA)), times * longest)
+        return max(spread, longest + _JITTER_S)
 
     def next_s(self) -> float:
         """Return what the next of many, such as a step, may take: its upper bound, or while few are known the longest.
 
-        A step too long is made up for by those that follow; stopping after two slow ones is not.
+        A step too long eats into the reserve's margin; stopping after two slow ones would waste the budget.
         """
         if not self._logs:
             return 0.0
-        return self.upper_s(3.0) if len(self._logs) >= _FEW else math.exp(max(self._logs))
+        longest = math.exp(max(self._logs))
+        if len(self._logs) < _FEW:
+            return longest
+        return min(self.upper_s(3.0), longest + _JITTER_S)

@@ -27,6 +27,6 @@ def lazy_names(
         return value
 
     def names() -> list[str]:
-        return sorted({*namespace, *sources})
+        return sorted({*namespace, *namespace["__all__"]})
 
     return find, names

@@ -35,8 +35,8 @@ class TrainingResult:
     """How a run ended.
 
     ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``sigint``, ``sigterm``. ``best_checkpoint`` is
-    durable and was evaluated: ``best_metrics``. ``final_metrics`` is what ``final_evaluate`` returned on it. ``spend``
-    sums the ledger.
+    durable and was evaluated: ``best_metrics``. ``final_metrics`` is what ``final_evaluate`` returned on it,
+    None if the budget left no time. ``spend`` sums the ledger.
     """
 
     stop_reason: str
@@ -192,8 +192,11 @@ class Trainer:
         self._read_losses()
         interrupted = guard.stop_reason in ("sigint", "sigterm")
         if self._saved_at != self.step:
-            # After a signal every second counts: save without evaluating.
-            self._save(guard, stream, None if interrupted else self._evaluate(guard))
+            if interrupted:  # every second counts: save without evaluating
+                self._save(guard, stream, None)
+            elif guard.may_evaluate(self._final_cost, then_save=True):
+                self._save(guard, stream, self._evaluate(guard))
+            # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
         last, best = guard.store.latest(), guard.store.best()
         if last is None or best is None:
             raise RunDirectoryError(f"{guard.store.directory} lost its checkpoints while the run was training.")
@@ -201,7 +204,7 @@ class Trainer:
         final = None
         if not interrupted:
             self.model.load_state_dict(checkpoint.state["model"])
-            if self.final_evaluate is not None:
+            if self.final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
                 final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate))
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",

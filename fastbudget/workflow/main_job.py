@@ -164,8 +164,10 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
     metric = workload.configuration.ranking_metric
     validation = workload.validation
 
+    measurements: dict[int, EvaluationRecord] = {}
+
     def evaluate(model: torch.nn.Module) -> dict[str, float]:
-        measured = workload.evaluate(model, validation)
+        measured = measurements[trainer.step] = workload.evaluate(model, validation)
         return {name: value.value for name, value in measured.values.items()}
 
     def final_evaluate(model: torch.nn.Module) -> EvaluationRecord:
@@ -207,9 +209,14 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
     result = trainer.fit(resume=has_checkpoint)
     spend = spend_summary(read_ledger(directory), workload.configuration.budget.value(), _NUM_DEVICES)
     record.train = _train_record(result, spend, metric)
-    final = result.final_metrics
-    if isinstance(final, EvaluationRecord):
-        record.evaluate = {"split": workload.judged_split, "step": result.best_step, **final.to_json()}
+    final, split = result.final_metrics, workload.judged_split
+    if final is None and result.best_step in measurements:
+        final, split = measurements[result.best_step], "validation"
+        if workload.test is not None and result.stop_reason == "budget":
+            text = "The budget left no time for the test split; the figures are of the validation split: optimistic."
+            _tell(record, watcher, text)
+    if final is not None:
+        record.evaluate = {"split": split, "step": result.best_step, **final.to_json()}
 
 
 def _train_record(result: TrainingResult, spend: dict[str, Any], metric: str) -> dict[str, Any]:

@@ -1,0 +1,79 @@
+import pytest
+
+from fastbudget.core import ConfigurationError
+from fastbudget.workflow import load_configuration
+
+GOOD = """\
+model: mine:build
+data: mine:load
+budget: {gpu_hours: 0.5}
+metrics: [accuracy]
+train:
+  max_steps: 10
+"""
+
+
+def load(tmp_path, text, **options):
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    return load_configuration(path, **options)
+
+
+def test_a_small_file_gets_the_defaults(tmp_path):
+    configuration = load(tmp_path, GOOD)
+    assert (configuration.name, configuration.loss, configuration.optimizer.name) == ("job", "cross_entropy", "adamw")
+    assert (configuration.ranking_metric, configuration.ranking_mode) == ("accuracy", "max")
+
+
+def test_a_limit_from_the_command_line_replaces_the_files_but_keeps_its_price(tmp_path):
+    text = GOOD.replace("{gpu_hours: 0.5}", "{gpu_hours: 0.5, usd_per_device_hour: 2.0}")
+    budget = load(tmp_path, text, overrides={"usd": 3.0}).budget.value()
+    assert (budget.gpu_hours, budget.usd, budget.usd_per_device_hour) == (None, 3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (("model: mine:build\n", ""), ["job.yaml:", "'model' is missing", "Required: model, data, budget"]),
+        (("budget:", "budegt:"), ["job.yaml:3", "'budegt'", "Did you mean 'budget'?", "Allowed: model, data"]),
+        (("  max_steps: 10", "  max_stpes: 10"), ["job.yaml:6", "'train.max_stpes'", "Did you mean 'max_steps'?"]),
+        (("max_steps: 10", "max_steps: 0"), ["job.yaml:6", "train.max_steps", "greater than or equal to 1", "got 0"]),
+        (("max_steps: 10", "max_steps: ten"), ["job.yaml:6", "train.max_steps", "integer", "'ten'"]),
+        (("gpu_hours: 0.5", "gpu_hours: 0"), ["job.yaml:3", "gpu_hours", "above 0", "got 0"]),
+        (("gpu_hours: 0.5", "gpu_hours: -1.0"), ["job.yaml:3", "above 0", "-1.0"]),
+        (("{gpu_hours: 0.5}", "{usd: 5.0}"), ["job.yaml:3", "usd_per_device_hour"]),
+        (("{gpu_hours: 0.5}", "{}"), ["job.yaml:3", "at least one limit"]),
+        (("{gpu_hours: 0.5}", "2"), ["job.yaml:3", "budget"]),
+        (("[accuracy]", "[acuracy]"), ["job.yaml:4", "'acuracy'", "Did you mean 'accuracy'?"]),
+        (("[accuracy]", "[]"), ["job.yaml:4", "at least 1"]),
+        (("mine:build", "mine.build"), ["job.yaml:1", "package.module:factory", "'mine.build'"]),
+        (("train:", "optimizer: {name: adamww}\ntrain:"), ["job.yaml:5", "'adamww'", "Did you mean 'adamw'?"]),
+        (("train:", "select_by: f1\ntrain:"), ["job.yaml:5", "select_by", "'f1'"]),
+        (("train:", "export: {target: onxx}\ntrain:"), ["job.yaml:5", "export.target", "'onxx'", "onnx"]),
+        (("train:", "budget: {usd: 1}\ntrain:"), ["job.yaml:5", "'budget' was given on line 3 already"]),
+        (("{gpu_hours: 0.5}", "{gpu_hours: 0.5"), ["job.yaml:", "not valid YAML"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path, change, expected):
+    assert change[0] in GOOD
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, GOOD.replace(*change))
+    for text in expected:
+        assert text in str(caught.value)
+
+
+def test_several_mistakes_are_all_named(tmp_path):
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path, GOOD.replace("model:", "modle:").replace("max_steps: 10", "max_steps: 0"))
+    assert len(str(caught.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "just text\n", "? [a, b]\n: 1\n"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path, text):
+    with pytest.raises(ConfigurationError):
+        load(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match=r"nowhere\.yaml"):
+        load_configuration(tmp_path / "nowhere.yaml")
