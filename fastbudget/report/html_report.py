@@ -93,7 +93,7 @@ def _spend(record: dict[str, Any]) -> str:
 def _curves(lines: list[dict[str, Any]]) -> str:
     losses: list[Point] = [(line["step"], line["loss"]) for line in lines if "loss" in line]
     rates: list[Point] = [(line["step"], line["lr"]) for line in lines if "lr" in line]
-    charts = [line_chart(losses, title="Training loss", x_label="step", y_label="loss")]
+    charts = [line_chart(losses, title="Training loss", x_label="step", y_label="loss", log_if_wide=True)]
     names = list(dict.fromkeys(name for line in lines for name in line.get("metrics", {})))
     for name in names:
         points = [(line["step"], line["metrics"][name]) for line in lines if name in line.get("metrics", {})]

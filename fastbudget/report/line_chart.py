@@ -38,6 +38,14 @@ def downsample(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point]
     return kept
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return the powers of ten in [low, high], or 1, 2 and 5 times them where few fit."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1,) if len(decades) > 4 else (1, 2, 5)
+    ticks = [factor * 10.0**decade for decade in decades for factor in factors]
+    return [tick for tick in ticks if low <= tick <= high]
+
+
 def line_chart(
     points: Sequence[Point],
     *,
@@ -46,6 +54,7 @@ def line_chart(
     y_label: str,
     markers: bool = False,
     css_class: str = "a",
+    log_if_wide: bool = False,
 ) -> str:
     """Return a figure with one series.
 
@@ -56,6 +65,7 @@ def line_chart(
         y_label: With its unit.
         markers: Draw a dot with its value at each point.
         css_class: Names the series' color in the page's style.
+        log_if_wide: Use a logarithmic axis, and say so, when positive values span a factor of 50 or more.
     """
     finite = [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
     if not finite:
@@ -63,6 +73,11 @@ def line_chart(
     shown = downsample(finite)
     x_low, x_high = shown[0][0], shown[-1][0]
     y_low, y_high = min(y for _, y in shown), max(y for _, y in shown)
+    logarithmic = log_if_wide and y_low > 0 and y_high / y_low >= 50
+    ticks = log_ticks(y_low, y_high) if logarithmic else None
+    scale = math.log10 if logarithmic else float
+    if logarithmic:
+        y_label = f"{y_label} (log scale)"
     if y_low == y_high:
         pad = abs(y_low) * 0.1 or 1.0
         y_low, y_high = y_low - pad, y_high + pad
@@ -71,11 +86,11 @@ def line_chart(
 
     def place(x: float, y: float) -> tuple[float, float]:
         across = (x - x_low) / (x_high - x_low) * (_WIDTH - _LEFT - _RIGHT)
-        down = (y_high - y) / (y_high - y_low) * (_HEIGHT - _TOP - _BOTTOM)
+        down = (scale(y_high) - scale(y)) / (scale(y_high) - scale(y_low)) * (_HEIGHT - _TOP - _BOTTOM)
         return _LEFT + across, _TOP + down
 
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">']
-    for tick in nice_ticks(y_low, y_high):
+    for tick in ticks or nice_ticks(y_low, y_high):
         _, y = place(x_low, tick)
         parts.append(f'<line class=grid x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{tick:.4g}</text>')

@@ -1,0 +1,43 @@
+"""README and examples do what they say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run_python(code_or_path, cwd):
+    return subprocess.run([sys.executable, *code_or_path], cwd=cwd, capture_output=True, text=True, timeout=200)
+
+
+def test_the_python_taste_in_the_readme_runs(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        done = run_python(["-c", block], tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "(5, 10)" in done.stdout
+
+
+def test_the_readme_names_the_two_commands():
+    text = (ROOT / "README.md").read_text()
+    assert "pip install . && fastbudget run digits" in text
+    assert "pip install '.[test]' && pytest" in text
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "examples").glob("own_*.py")))
+def test_example_scripts_run(tmp_path, script):
+    done = run_python([str(ROOT / "examples" / script)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "stopped by budget" in done.stdout
+
+
+def test_relative_links_in_the_documents_lead_somewhere():
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            if not target.startswith("http"):
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
