@@ -1,18 +1,30 @@
 import json
 import re
 
+import pytest
+
 from fastbudget.report import write_report
-from fastbudget.report.line_chart import downsample, line_chart, nice_ticks
+from fastbudget.report.line_chart import downsample, line_chart, log_ticks, nice_ticks
 
 EMPTY = {"name": "r", "run_dir": "r", "started_at": "now", "messages": []}
 
 
 def test_ticks_are_round_and_inside():
     assert nice_ticks(0, 10) == [0, 2, 4, 6, 8, 10]
-    assert nice_ticks(0.031, 0.049) == [0.035, 0.04, 0.045] or all(
-        0.031 <= t <= 0.049 for t in nice_ticks(0.031, 0.049)
-    )
+    assert nice_ticks(0.031, 0.049) == pytest.approx([0.035, 0.04, 0.045])
     assert nice_ticks(3, 3) == [3]
+
+
+def test_log_ticks_are_round_and_inside():
+    assert log_ticks(0.003, 3.0) == pytest.approx([0.01, 0.1, 1.0])
+    assert log_ticks(1.5, 80.0) == pytest.approx([2, 5, 10, 20, 50])
+
+
+def test_a_wide_loss_gets_a_log_axis_and_says_so():
+    wide = [(float(x), 10.0**-x) for x in range(4)]
+    assert "loss (log scale)" in line_chart(wide, title="t", x_label="x", y_label="loss", log_if_wide=True)
+    with_zero = [*wide, (4.0, 0.0)]
+    assert "log scale" not in line_chart(with_zero, title="t", x_label="x", y_label="loss", log_if_wide=True)
 
 
 def test_downsampling_keeps_spikes_and_order():
