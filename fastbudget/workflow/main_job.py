@@ -13,6 +13,7 @@ import torch
 from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled, spend_summary
 from ..checkpoint import CheckpointStore
 from ..core.clock import utc_text
+from ..core.units import SECONDS_PER_HOUR
 from ..evaluation import EvaluationRecord
 from ..hardware import describe_environment
 from ..report import write_report
@@ -177,11 +178,10 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
 
     def sink(line: dict[str, Any]) -> None:
         if "loss" in line:
-            watcher.progress(line["step"], plan["planned_steps"], 0.0, f"loss {line['loss']:.3f}")
+            watcher.stepped(line["step"], plan["planned_steps"], line["loss"])
         else:
-            values = ", ".join(f"{name} {value:.4g}" for name, value in line["metrics"].items())
-            used = line["spent_s"] / 3600 * _NUM_DEVICES / plan["budget_device_hours"]
-            watcher.progress(line["step"], plan["planned_steps"], used, values)
+            used = line["spent_s"] / SECONDS_PER_HOUR * _NUM_DEVICES / plan["budget_device_hours"]
+            watcher.evaluated(line["step"], plan["planned_steps"], line["metrics"], used)
 
     trainer = Trainer(
         model=workload.model,
