@@ -32,7 +32,7 @@ def plan_rows(plan: dict[str, Any]) -> list[Row]:
     low, high = (format_seconds(predicted[end] * SECONDS_PER_HOUR) for end in ("low", "high"))
     steps = f"{plan['planned_steps']:,} of {plan['requested_steps']:,}"
     return [
-        ("Device", plan["device"]),
+        ("Device", f"{plan['device']}, {plan['threads']} torch threads" if plan["device"] == "cpu" else plan["device"]),
         ("Parameters", f"{plan['num_params']:,}"),
         (
             "FLOPs per step",

@@ -21,7 +21,7 @@ from ..training import LearningRateSchedule, Trainer, TrainingResult
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_workload, load_best
 from .observer import Observer, Silent
-from .plan_stage import calibrate, count, make_plan
+from .plan_stage import calibrate, count, make_plan, torch_threads
 from .run_record import RunRecord, prepare_run_dir, read_run_record
 from .workload import Workload, build_workload
 from .workloads import workload_path
@@ -75,7 +75,9 @@ def run(
         _plan(workload, record, directory, watcher)
         record_unbilled(directory, "init", time.monotonic() - start)
         watcher.stage("train")
-        _train(workload, record, directory, watcher, continued)
+        assert record.plan is not None
+        with torch_threads(record.plan["threads"]):
+            _train(workload, record, directory, watcher, continued)
         record.save()
     else:
         load_best(workload, directory)
@@ -130,7 +132,8 @@ def _plan(workload: Workload, record: RunRecord, directory: Path, watcher: Obser
         workload,
         counted,
         samples,
-        calibrate(workload, directory),
+        # A resumed run keeps its number of threads: another would change the last bits of its results.
+        calibrate(workload, directory, record.plan["threads"] if record.plan else workload.configuration.threads),
         num_devices=_NUM_DEVICES,
         spent_s=read_ledger(directory).total_billed_s,
         steps_taken=taken,

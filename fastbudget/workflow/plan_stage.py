@@ -37,10 +37,12 @@ _DRIFT_LOW, _DRIFT_HIGH = 0.85, 1.3
 class Calibration:
     """Measured on the device at hand, on copies: the model itself is as it was.
 
-    ``steps_s`` are seconds of single steps; evaluations are of whole splits, extrapolated from their first batches
-    where those took long. ``final_evaluation_cost`` is the last split's size in units of the validation split's.
+    ``threads`` are torch's on the CPU, the number that was fastest. ``steps_s`` are seconds of single steps;
+    evaluations are of whole splits, extrapolated from their first batches where those took long.
+    ``final_evaluation_cost`` is the last split's size in units of the validation split's.
     """
 
+    threads: int
     steps_s: list[float]
     save_s: float
     evaluation_s: float
@@ -139,19 +141,55 @@ def _slots(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {f"{name}.{slot}": torch.zeros_like(parameter) for name, parameter in named for slot in range(2)}
 
 
-def calibrate(workload: Workload, run_dir: Path) -> Calibration:
-    """Measure steps, an evaluation of each split, and a save, in a few seconds and without side effects."""
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch's CPU operators use so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _time_thread_counts(workload: Workload, model: torch.nn.Module, fixed: int | None) -> tuple[int, list[float]]:
+    """Return how many threads to use, and the seconds of steps with them.
+
+    Threads that wait for each other by spinning slow small models down, many times so on a machine shared with others.
+    """
+    most = torch.get_num_threads()
+    candidates = [fixed] if fixed else [most]
+    if not fixed and workload.device.type == "cpu" and most > 1:
+        candidates.append(1)
+    timed = {}
+    for count in candidates:
+        with torch_threads(count):
+            timed[count] = _time_steps(workload, model, workload.configuration.train.grad_accumulation)
+    best = min(candidates, key=lambda count: statistics.median(timed[count]))
+    return best, timed[best]
+
+
+def calibrate(workload: Workload, run_dir: Path, threads: int | None = None) -> Calibration:
+    """Measure steps, an evaluation of each split, and a save, in a few seconds and without side effects.
+
+    Args:
+        workload: Left as it was.
+        run_dir: Where a checkpoint is saved and deleted again.
+        threads: torch's threads; None tries all and one.
+    """
     with _generators_kept():
         model = copy.deepcopy(workload.model)
-        steps = _time_steps(workload, model, workload.configuration.train.grad_accumulation)
-        evaluation = _time_evaluation(workload, model, workload.validation)
-        final, cost = evaluation, 1.0
-        if workload.test is not None:
-            final = _time_evaluation(workload, model, workload.test)
-            sizes = _num_examples(workload.test), _num_examples(workload.validation)
-            cost = sizes[0] / sizes[1] if sizes[0] and sizes[1] else final / evaluation
+        threads, steps = _time_thread_counts(workload, model, threads)
+        with torch_threads(threads):
+            evaluation = _time_evaluation(workload, model, workload.validation)
+            final, cost = evaluation, 1.0
+            if workload.test is not None:
+                final = _time_evaluation(workload, model, workload.test)
+                sizes = _num_examples(workload.test), _num_examples(workload.validation)
+                cost = sizes[0] / sizes[1] if sizes[0] and sizes[1] else final / evaluation
         save = _time_save(workload, model, run_dir)
     return Calibration(
+        threads=threads,
         steps_s=steps,
         save_s=save,
         evaluation_s=evaluation,
@@ -249,6 +287,7 @@ def make_plan(
         "predicted_usd": budget.usd_for(hours.mid),
         "num_devices": num_devices,
         "device": str(workload.device),
+        "threads": calibration.threads,
     }
 
 
