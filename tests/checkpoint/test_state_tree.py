@@ -28,12 +28,10 @@ def round_trip(state: Any, directory: Path) -> Any:
 def same(a: Any, b: Any) -> bool:
     """Return whether two states are the same bits and types."""
     if isinstance(a, torch.Tensor):
-        return (
-            isinstance(b, torch.Tensor)
-            and a.dtype == b.dtype
-            and a.shape == b.shape
-            and a.contiguous().reshape(-1).view(torch.uint8).tolist() == b.contiguous().reshape(-1).view(torch.uint8).tolist()
-        )  # fmt: skip
+        if not isinstance(b, torch.Tensor) or a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        bits = [tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (a, b)]
+        return torch.equal(*bits)
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, dict):
