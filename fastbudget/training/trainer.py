@@ -171,7 +171,7 @@ class Trainer:
             stream = self._restore(checkpoint.state)
             self._saved_at = self.step
             if self.metric in checkpoint.metrics:
-                self._evaluated_at = self.step
+                self._evaluated_at, self._train_s_at_evaluation = self.step, guard.spent_s
             else:
                 self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
