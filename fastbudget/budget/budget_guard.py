@@ -194,22 +194,28 @@ class BudgetGuard:
         return self._clock.monotonic() - self._elsewhere_s
 
     @contextmanager
-    def _phase(self, name: str, durations: DurationEstimate) -> Iterator[None]:
+    def _phase(self, name: str, durations: DurationEstimate | None) -> Iterator[None]:
         ledger = self._open_ledger()
         ledger.enter(name)
         start = self._clock.monotonic()
         try:
             yield
-            seconds = self._clock.monotonic() - start
-            durations.add(seconds)
-            ledger.measured(name, seconds)
+            if durations is not None:
+                seconds = self._clock.monotonic() - start
+                durations.add(seconds)
+                ledger.measured(name, seconds)
         finally:
             self._elsewhere_s += self._clock.monotonic() - start
             ledger.enter("train")
 
-    def evaluate(self, function: Callable[[], T]) -> T:
-        """Call ``function`` and bill its time as evaluation."""
-        with self._phase("evaluate", self._evaluations):
+    def evaluate(self, function: Callable[[], T], *, typical: bool = True) -> T:
+        """Call ``function`` and bill its time as evaluation.
+
+        Args:
+            function: Evaluates.
+            typical: Whether its duration says how long the others take; not so for a final one on more data.
+        """
+        with self._phase("evaluate", self._evaluations if typical else None):
             return function()
 
     def checkpoint(

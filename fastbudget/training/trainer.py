@@ -204,7 +204,7 @@ class Trainer:
         if not interrupted:
             self.model.load_state_dict(checkpoint.state["model"])
             if self.final_evaluate is not None:
-                final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate))
+                final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,
