@@ -107,6 +107,16 @@ def test_several_final_evaluations_are_reserved(tmp_path: Path, clock: Any) -> N
         assert guard.fraction_used == pytest.approx(4 / (100 - guard.reserve_s))
 
 
+def test_a_final_evaluation_on_more_data_says_nothing_about_the_others(tmp_path: Path, clock: Any) -> None:
+    with guard_of(tmp_path, clock, 1000) as guard:
+        guard.evaluate(spending(clock, 1))
+        reserve = guard.reserve_s
+        assert guard.evaluate(spending(clock, 50, "result"), typical=False) == "result"
+        assert guard.reserve_s == reserve
+    with guard_of(tmp_path, clock, 1000) as guard:
+        assert guard.reserve_s == pytest.approx(reserve) and guard.spent_s == pytest.approx(51)
+
+
 def test_a_failed_evaluation_is_billed_and_teaches_nothing(tmp_path: Path, clock: Any) -> None:
     def fails() -> None:
         clock.advance(3)
