@@ -120,7 +120,7 @@ def test_many_python_threads_share_the_pool(labels: tuple[np.ndarray, np.ndarray
 
 def test_the_interpreter_runs_on_while_native_code_counts() -> None:
     # One call that takes a while: if it held the interpreter's lock, the other thread could not move at all.
-    many = np.broadcast_to(np.uint8(1), 200_000_000)
+    many = np.broadcast_to(np.uint8(1), 400_000_000)
     started, inside = threading.Event(), []
 
     def counts() -> None:
