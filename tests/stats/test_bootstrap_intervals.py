@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -119,6 +120,55 @@ def test_the_interval_of_macro_f1_covers_the_truth() -> None:
         covered += interval.low <= true_f1 <= interval.high
     low, high = binomial_bounds(0.95, trials)
     assert low - 0.02 <= covered / trials <= min(1.0, high + 0.02)
+
+
+def dense_interval(name: str, matrix: np.ndarray, resamples: int) -> tuple[float, float]:
+    """The slow, obvious reference: whole matrices drawn with the pseudo-counts in their cells."""
+    classes = len(matrix)
+    seen = (matrix.sum(0) + matrix.sum(1)) > 0
+    share = matrix.sum(1) / matrix.sum()
+    weights = matrix.astype(float)
+    for row in range(classes):
+        weights[row, row] += 2 * share[row]
+        for column in range(classes):
+            if column != row and seen[column]:
+                weights[row, column] += 2 * share[row] / (seen.sum() - 1)
+    metric = fb.metrics.get(name)
+    generator = np.random.default_rng(8)
+    total = int(matrix.sum())
+    values = [
+        metric.result(generator.multinomial(total, weights.ravel() / weights.sum()).reshape(classes, classes))
+        for _ in range(resamples)
+    ]
+    return tuple(np.quantile(values, [0.025, 0.975]))
+
+
+@pytest.mark.parametrize("name", ["f1_macro", "f1_weighted", "precision_macro", "recall_micro", "f1_binary"])
+@pytest.mark.parametrize("n", [12, 150])
+def test_resampling_the_filled_cells_agrees_with_resampling_the_matrix(name: str, n: int) -> None:
+    classes = 2 if name == "f1_binary" else 6
+    generator = np.random.default_rng(n)
+    references = generator.integers(0, classes, n)
+    predictions = np.where(generator.random(n) < 0.8, references, generator.integers(0, classes, n))
+    if classes == 6:
+        references[references == 4] = predictions[predictions == 4] = 3  # one class never seen
+    metric = fb.metrics.get(name, num_classes=classes)
+    state = metric.update(metric.init(), predictions, references)
+    value, expected = metric.interval(state), dense_interval(name, state, 4000)
+    assert (value.low, value.high) == pytest.approx(expected, abs=0.12 * (expected[1] - expected[0]))
+
+
+def test_the_interval_of_a_thousand_classes_takes_no_matrix_of_resamples() -> None:
+    generator = np.random.default_rng(0)
+    predictions, references = generator.integers(0, 1000, (2, 5000))
+    references[:4000] = predictions[:4000]
+    metric = fb.metrics.get("f1_macro")
+    state = metric.update(metric.init(), predictions, references)
+    begin = time.perf_counter()
+    value = metric.interval(state)
+    # Whole matrices took 40 s.
+    assert time.perf_counter() - begin < 10
+    assert value.low < value.value <= value.high and value.high - value.low < 0.05
 
 
 def test_a_faultless_sample_of_macro_f1_is_not_certain() -> None:
