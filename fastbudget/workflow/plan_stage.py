@@ -180,6 +180,7 @@ def calibrate(workload: Workload, run_dir: Path, threads: int | None = None) -> 
     with _generators_kept():
         model = copy.deepcopy(workload.model)
         threads, steps = _time_thread_counts(workload, model, threads)
+        model = copy.deepcopy(workload.model)  # the timed steps may have driven the first copy to NaN
         with torch_threads(threads):
             evaluation = _time_evaluation(workload, model, workload.validation)
             final, cost = evaluation, 1.0

@@ -88,7 +88,9 @@ def test_unknown_attributes_are_refused_and_dir_lists_public_names():
 
 
 def in_fresh_process(code):
-    return json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    return json.loads(
+        subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    )
 
 
 def test_importing_the_package_loads_nothing_heavy():
