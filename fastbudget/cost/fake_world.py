@@ -1,0 +1,62 @@
+"""The surroundings of a traced run: what must behave differently while tensors have no contents."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_RNG_STATE_BYTES = torch.get_rng_state().numel()
+
+
+@contextmanager
+def fake_world() -> Iterator[None]:
+    """Make initialisers, random states and checks for fake tensors fit for a traced run.
+
+    - Initialisers leave fake tensors alone: there is nothing to fill, and some need contents to work.
+    - The random state that checkpointing saves is a fake tensor, so that its memory is seen.
+    - ``transformers`` skips checks of masks when it sees fake tensors; the real run makes them, so must we.
+    """
+    with ExitStack() as stack:
+        for name, function in _initialisers():
+            stack.enter_context(mock.patch.object(torch.nn.init, name, _unless_fake(function)))
+        hf_initialisers = sys.modules.get("transformers.initialization")
+        if hf_initialisers is not None:
+            table = hf_initialisers.TORCH_INIT_FUNCTIONS
+            guarded = {name: _unless_fake(function) for name, function in table.items()}
+            stack.enter_context(mock.patch.dict(table, guarded))
+        hf_imports = sys.modules.get("transformers.utils.import_utils")
+        if hf_imports is not None and hasattr(hf_imports, "is_fake_tensor"):
+            stack.enter_context(mock.patch.object(hf_imports, "is_fake_tensor", lambda _: False))
+        stack.enter_context(mock.patch.object(torch, "get_rng_state", _fake_rng_state))
+        stack.enter_context(mock.patch.object(torch, "set_rng_state", lambda _: None))
+        yield
+
+
+def _initialisers() -> list[tuple[str, Callable[..., Any]]]:
+    return [
+        (name, function)
+        for name, function in vars(torch.nn.init).items()
+        if name.endswith("_") and not name.startswith("__") and callable(function)
+    ]
+
+
+def _unless_fake(function: Callable[..., Any]) -> Callable[..., Any]:
+    # A module imported during the trace may keep this function for good, so it must still fill real tensors.
+    @wraps(function)
+    def initialise(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return tensor if isinstance(tensor, FakeTensor) else function(tensor, *args, **kwargs)
+
+    return initialise
+
+
+def _fake_rng_state() -> torch.Tensor:
+    return torch.empty(_RNG_STATE_BYTES, dtype=torch.uint8)

@@ -1,0 +1,272 @@
+"""The dispatch mode that sees every operation of a traced step."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from fastbudget.core.errors import InvalidInputError
+
+from .allocation_log import PHASES
+from .known_values import KnownValues
+from .module_paths import ModulePaths
+from .operation_cost import moved_bytes, operation_flops
+from .operation_table import OperationTable
+from .storage_recorder import StorageRecorder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from .cpu_kernels import KernelMemory
+
+aten = torch.ops.aten
+
+# Questions about a tensor, not work on it.
+_QUESTIONS = {torch.ops.prim.device.default}
+# A backward formula writes in place into its own fresh tensor, unless a tensor subclass or a dispatch mode is
+# about: then it makes a copy. The traced run must do what the real one does.
+_IN_PLACE_IN_BACKWARD = {
+    aten.add.Tensor: aten.add_.Tensor,
+    aten.index_put.default: aten.index_put_.default,
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.index_add.default: aten.index_add_.default,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.masked_fill.Scalar: aten.masked_fill_.Scalar,
+    aten.masked_fill.Tensor: aten.masked_fill_.Tensor,
+}
+_READS_VALUE = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
+_SHAPE_FROM_VALUES = {
+    aten.nonzero.default,
+    aten.masked_select.default,
+    aten._unique2.default,
+    aten.unique_consecutive.default,
+    aten.unique_dim.default,
+    aten.repeat_interleave.Tensor,
+    aten.bincount.default,
+}
+
+
+class StepRecorder(TorchDispatchMode):
+    """Records the storages and operations of everything that runs inside it.
+
+    Enter it inside a ``FakeTensorMode``: it stands in front and sees each operation before the fake kernel.
+
+    Args:
+        fake_mode: the mode that makes the tensors.
+        model_paths: tells which module is running.
+        kernel_memory: tells what memory a kernel takes for itself beside its outputs.
+    """
+
+    def __init__(self, fake_mode: FakeTensorMode, model_paths: ModulePaths, kernel_memory: KernelMemory) -> None:
+        super().__init__()
+        self.storages = StorageRecorder()
+        self.known = KnownValues()
+        self.step = 0
+        self._sole_owner_counts = _sole_owner_counts()
+        self._fake_mode = fake_mode
+        self._paths = model_paths
+        self._kernel_memory = kernel_memory
+        self._rows: dict[str, array[int]] = {
+            "name": array("i"),
+            "dtype": array("i"),
+            "module": array("i"),
+            "phase": array("B"),
+            "step": array("B"),
+            "flops": array("q"),
+            "moved_bytes": array("q"),
+        }
+        self._names: dict[str, int] = {}
+        self._dtypes: dict[str, int] = {}
+
+    @property
+    def phase(self) -> str:
+        """The phase that new events belong to, one of ``PHASES``."""
+        return PHASES[self.storages.phase]
+
+    @phase.setter
+    def phase(self, name: str) -> None:
+        self.storages.phase = PHASES.index(name)
+
+    def observe_existing(self, tensor: torch.Tensor, category: str) -> None:
+        """Record a tensor that no operation made, such as a converted parameter or an input."""
+        self.storages.observe(tensor, 0, -1)
+        self.storages.label(tensor, category)
+
+    def operations(self) -> OperationTable:
+        """Return the table of the operations so far."""
+        return OperationTable(
+            name=np.array(self._rows["name"], dtype=np.int32),
+            dtype=np.array(self._rows["dtype"], dtype=np.int32),
+            module=np.array(self._rows["module"], dtype=np.int32),
+            phase=np.array(self._rows["phase"], dtype=np.uint8),
+            step=np.array(self._rows["step"], dtype=np.uint8),
+            flops=np.array(self._rows["flops"], dtype=np.int64),
+            moved_bytes=np.array(self._rows["moved_bytes"], dtype=np.int64),
+            names=tuple(self._names),
+            dtypes=tuple(self._dtypes),
+            modules=self._paths.names,
+        )
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _QUESTIONS:
+            return func(*args, **kwargs)
+        node = torch._C._current_autograd_node()
+        in_backward = node is not None and not torch.is_grad_enabled()
+        if in_backward and func in _IN_PLACE_IN_BACKWARD and self._would_write_in_place(func, args):
+            func = _IN_PLACE_IN_BACKWARD[func]
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        value = self.known.compute(func, args, kwargs, inputs)
+        if func in _READS_VALUE and value is not None:
+            return value
+        if func is aten.index.Tensor:
+            args = self._with_positions_for_masks(args)
+        module = self._paths.current(node)
+        operation = len(self._rows["name"])
+        borrowed = self._kernel_memory.before(func, args, kwargs)
+        taken = self.storages.borrow(borrowed, module, operation) if borrowed else None
+        out = self._run(func, args, kwargs, value)
+        outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        for tensor in outputs:
+            self.storages.observe(tensor, module, operation)
+        if taken is not None:
+            self.storages.give_back(taken)
+        if value is not None:
+            for tensor, real in zip(outputs, tree_leaves(value), strict=False):
+                if isinstance(real, torch.Tensor):
+                    self.known.remember(tensor, real)
+        if not func.is_view and func is not aten.detach.default:
+            self._write_row(func, args, kwargs, out, inputs, outputs, module)
+        if self.phase == "backward" and torch.is_grad_enabled():
+            for tensor in outputs:
+                self.storages.label_recomputed(tensor)
+        return out
+
+    def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> Any:
+        if func in _SHAPE_FROM_VALUES and value is not None:
+            return tree_map_only(torch.Tensor, self._fake_mode.from_tensor, value)
+        try:
+            return func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise InvalidInputError(
+                f"the model must not let tensor contents steer it for a trace, but {_place_in_user_code()} reads "
+                f"them ({func}). Write it with tensor operations (torch.where), or measure a real run of a small "
+                "batch instead of estimating."
+            ) from error
+        except UnsupportedOperatorException as error:
+            raise InvalidInputError(
+                f"the model uses {func} at {_place_in_user_code()}, which has no shape function. Register one with "
+                "torch.library.register_fake, or measure a real run of a small batch instead of estimating."
+            ) from error
+
+    def _would_write_in_place(self, func: Any, args: Sequence[Any]) -> bool:
+        target = args[0]
+        tensor_uses, storage_uses = self._sole_owner_counts
+        if not isinstance(target, FakeTensor) or target._use_count() > tensor_uses:
+            return False
+        if torch._C._storage_Use_Count(target.untyped_storage()._cdata) > storage_uses:
+            return False
+        if func is aten.add.Tensor:
+            other = args[1]
+            return (
+                isinstance(other, torch.Tensor)
+                and other.shape == target.shape
+                and is_non_overlapping_and_dense_or_false(target)
+            )
+        return True
+
+    def _with_positions_for_masks(self, args: Sequence[Any]) -> Sequence[Any]:
+        """Replace boolean masks in an index by positions, as the CPU kernel does, where the mask is known."""
+        indices: list[Any] = []
+        for index in args[1]:
+            value = self.known.value_of(index) if isinstance(index, torch.Tensor) else None
+            if value is not None and value.dtype in (torch.bool, torch.uint8):
+                positions = torch.nonzero(index)
+                indices.extend(positions.select(1, dim) for dim in range(index.dim()))
+            else:
+                indices.append(index)
+        return (args[0], indices)
+
+    def _write_row(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        out: Any,
+        inputs: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        module: int,
+    ) -> None:
+        name = str(func)
+        dtype = str(outputs[0].dtype).removeprefix("torch.") if outputs else ""
+        rows = self._rows
+        rows["name"].append(self._names.setdefault(name, len(self._names)))
+        rows["dtype"].append(self._dtypes.setdefault(dtype, len(self._dtypes)))
+        rows["module"].append(module)
+        rows["phase"].append(self.storages.phase)
+        rows["step"].append(self.step)
+        rows["flops"].append(operation_flops(func, args, kwargs, out))
+        rows["moved_bytes"].append(moved_bytes([*inputs, *outputs]))
+
+
+_TORCH_HOME = str(Path(torch.__file__).parent)
+_OWN_HOME = str(Path(__file__).parent)
+
+
+def _place_in_user_code() -> str:
+    """Return ``file:line`` of the innermost frame outside torch and this package."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_TORCH_HOME, _OWN_HOME, "<")):
+            return f"{file}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "an unknown place"
+
+
+class _CountUses(TorchDispatchMode):
+    """Notes the reference counts of the tensor that a backward pass is about to add to, when it is the only owner."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uses = (0, 0)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is aten.add.Tensor:
+            target = args[0]
+            self.uses = (target._use_count(), torch._C._storage_Use_Count(target.untyped_storage()._cdata))
+        return func(*args, **(kwargs or {}))
+
+
+@cache
+def _sole_owner_counts() -> tuple[int, int]:
+    with torch.enable_grad(), _CountUses() as probe:
+        leaf = torch.zeros(2, requires_grad=True)
+        middle = leaf * 2.0
+        branches = middle.sigmoid().sum() * middle.tanh().sum()
+        torch.autograd.grad(branches, leaf)
+    return probe.uses

@@ -1,0 +1,306 @@
+"""Trace a step of a model on fake tensors: every operation runs, nothing is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from fastbudget.core.errors import InvalidInputError, did_you_mean, one_of
+
+from .cpu_kernels import CpuKernelMemory
+from .fake_world import fake_world
+from .layer_recompute import recomputed_layers
+from .module_paths import ModulePaths
+from .step_recorder import StepRecorder
+from .traced_optimizers import make_optimizer
+from .training_step import GradientScaler, Inputs, Loss, autocast, call_model, check_precision, run_training_step
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from .allocation_log import AllocationLog
+    from .operation_table import OperationTable
+
+ModelOrFactory = nn.Module | Callable[[], nn.Module]
+OptimizerChoice = str | Callable[[Iterable[nn.Parameter]], "Optimizer"]
+
+RECOMPUTE = ("none", "module", "full")
+MODES = ("train", "infer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What a traced run did.
+
+    Attributes:
+        log: allocations and frees of building the model and of the steps: the first training step, where the
+            optimizer states appear, and a steady one.
+        operations: one row for each operation.
+        num_params: parameters, tied ones once.
+        num_trainable_params: those that require gradients.
+    """
+
+    log: AllocationLog
+    operations: OperationTable
+    num_params: int
+    num_trainable_params: int
+
+
+def trace_step(
+    model: ModelOrFactory,
+    inputs: Inputs | Callable[[], Inputs],
+    *,
+    optimizer: OptimizerChoice = "adamw",
+    precision: str = "fp32",
+    grad_accumulation: int = 1,
+    recompute: str = "none",
+    mode: str = "train",
+    loss: Loss | None = None,
+    foreach: bool | None = None,
+) -> Trace:
+    """Run a training or inference step of the model on fake tensors and record it.
+
+    Args:
+        model: a module, which is left as it was, or a factory, which is called on fake tensors.
+        inputs: a mapping (keywords), a tuple (positions) or a tensor (the one argument) for a micro-batch, or a
+            callable that returns one; it is called on fake tensors.
+        optimizer: a name or a callable ``parameters -> Optimizer``.
+        precision: ``"fp32"``, ``"bf16-mixed"``, ``"fp16-mixed"`` (with gradient scaling) or ``"bf16"``.
+        grad_accumulation: micro-batches per optimizer step.
+        recompute: ``"none"`` leaves the model as it is, ``"module"`` calls its ``gradient_checkpointing_enable``,
+            ``"full"`` recomputes each of its repeated blocks.
+        mode: ``"train"`` or ``"infer"`` (evaluation mode, no gradients).
+        loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own.
+        foreach: for named optimizers, see ``make_optimizer``.
+
+    Raises:
+        InvalidInputError: an argument is not usable, or the model's control flow depends on tensor contents.
+    """
+    check_precision(precision)
+    _check_choice("recompute", recompute, RECOMPUTE)
+    _check_choice("mode", mode, MODES)
+    if isinstance(grad_accumulation, bool) or not isinstance(grad_accumulation, int) or grad_accumulation < 1:
+        raise InvalidInputError(
+            f"grad_accumulation must be a whole number of micro-batches, at least 1, got {grad_accumulation!r}."
+        )
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    paths = ModulePaths()
+    recorder = StepRecorder(fake_mode, paths, CpuKernelMemory())
+    with ExitStack() as stack:
+        for context in (torch.random.fork_rng(devices=[]), fake_world(), fake_mode, paths, recorder):
+            stack.enter_context(context)
+        module = stack.enter_context(_on_fake_tensors(model, precision, fake_mode, recorder))
+        stack.enter_context(_kept_modes(module))
+        paths.register(module)
+        module.train(mode == "train")
+        parameters = list(module.parameters())
+        counts = (sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad))
+        batch = _fake_inputs(inputs, precision, fake_mode, recorder)
+        if mode == "train" and recompute == "module":
+            stack.enter_context(_own_checkpointing(module))
+        elif mode == "train" and recompute == "full":
+            stack.enter_context(recomputed_layers(module))
+        if mode == "infer":
+            recorder.phase = "evaluate"
+            with torch.no_grad(), autocast(precision), _explained(module):
+                call_model(module, batch)
+        else:
+            _train(module, batch, optimizer, loss, precision, grad_accumulation, foreach, recorder)
+        log = recorder.storages.finish(paths.names)
+    return Trace(
+        log=log, operations=recorder.operations(), num_params=counts[0], num_trainable_params=counts[1]
+    )
+
+
+def _train(
+    module: nn.Module,
+    batch: Inputs,
+    optimizer: OptimizerChoice,
+    loss: Loss | None,
+    precision: str,
+    grad_accumulation: int,
+    foreach: bool | None,
+    recorder: StepRecorder,
+) -> None:
+    parameters = list(module.parameters())
+    update = make_optimizer(optimizer, parameters, foreach=foreach)
+    scaler = GradientScaler() if precision == "fp16-mixed" else None
+
+    def enter_phase(phase: str) -> None:
+        if phase == "backward":
+            recorder.storages.label_saved_activations()
+        if phase in ("forward", "optimizer"):
+            for parameter in parameters:
+                if parameter.grad is not None:
+                    recorder.storages.label(parameter.grad, "gradient")
+        if phase == "zero_grad":
+            for state in update.state.values():
+                for value in tree_leaves(state):
+                    if isinstance(value, torch.Tensor):
+                        recorder.storages.label(value, "optimizer_state")
+        recorder.phase = phase
+
+    for step in (0, 1):
+        recorder.step = step
+        with _explained(module):
+            run_training_step(
+                module,
+                [batch] * grad_accumulation,
+                update,
+                loss,
+                precision=precision,
+                scaler=scaler,
+                enter_phase=enter_phase,
+            )
+
+
+@contextmanager
+def _on_fake_tensors(
+    model: ModelOrFactory, precision: str, fake_mode: FakeTensorMode, recorder: StepRecorder
+) -> Iterator[nn.Module]:
+    """Build the factory's model on fake tensors, or lend the module fake ones and take them back afterwards."""
+    if isinstance(model, nn.Module):
+        with _lent_fake_tensors(model, precision, fake_mode) as module:
+            _observe_model(module, recorder)
+            yield module
+        return
+    if not callable(model):
+        raise InvalidInputError(
+            f"model must be a torch.nn.Module or a factory that returns one, got {type(model).__name__}."
+        )
+    module = model()
+    if not isinstance(module, nn.Module):
+        raise InvalidInputError(f"the model factory must return a torch.nn.Module, got {type(module).__name__}.")
+    if precision == "bf16":
+        _cast_to_bf16(module)
+    _observe_model(module, recorder)
+    yield module
+
+
+def _observe_model(module: nn.Module, recorder: StepRecorder) -> None:
+    for buffer in module.buffers():
+        recorder.observe_existing(buffer, "buffer")
+    for parameter in module.parameters():
+        recorder.observe_existing(parameter, "parameter")
+
+
+def _cast_to_bf16(module: nn.Module) -> None:
+    # Not module.to(): on fake tensors it swaps contents, which tensors that are followed do not allow.
+    casts: dict[int, torch.Tensor] = {}
+    for owner in module.modules():
+        for name, parameter in list(owner._parameters.items()):
+            if parameter is None:
+                continue
+            if id(parameter) not in casts:
+                casts[id(parameter)] = nn.Parameter(
+                    parameter.detach().to(torch.bfloat16), requires_grad=parameter.requires_grad
+                )
+            owner._parameters[name] = casts[id(parameter)]  # type: ignore[assignment]
+        for name, buffer in list(owner._buffers.items()):
+            if buffer is not None and buffer.is_floating_point():
+                owner._buffers[name] = buffer.to(torch.bfloat16)
+
+
+@contextmanager
+def _lent_fake_tensors(module: nn.Module, precision: str, fake_mode: FakeTensorMode) -> Iterator[nn.Module]:
+    originals = [(owner, dict(owner._parameters), dict(owner._buffers)) for owner in module.modules()]
+    fakes: dict[int, torch.Tensor] = {}
+
+    def fake_of(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in fakes:
+            plain = fake_mode.from_tensor(tensor.detach())
+            if precision == "bf16" and plain.is_floating_point():
+                plain = plain.to(torch.bfloat16)
+            fakes[id(tensor)] = (
+                nn.Parameter(plain, requires_grad=tensor.requires_grad)
+                if isinstance(tensor, nn.Parameter)
+                else plain
+            )
+        return fakes[id(tensor)]
+
+    try:
+        for owner, parameters, buffers in originals:
+            for table, tensors in ((owner._parameters, parameters), (owner._buffers, buffers)):
+                for name, tensor in tensors.items():
+                    if tensor is not None:
+                        table[name] = fake_of(tensor)  # type: ignore[assignment]
+        yield module
+    finally:
+        for owner, parameters, buffers in originals:
+            owner._parameters.update(parameters)
+            owner._buffers.update(buffers)
+
+
+@contextmanager
+def _kept_modes(module: nn.Module) -> Iterator[None]:
+    """Put every submodule's training flag back afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+@contextmanager
+def _own_checkpointing(module: nn.Module) -> Iterator[None]:
+    enable = getattr(module, "gradient_checkpointing_enable", None)
+    if enable is None:
+        raise InvalidInputError(
+            "recompute='module' requires a model with gradient_checkpointing_enable(), and "
+            f"{type(module).__name__} has none. Use recompute='full' to recompute each repeated block."
+        )
+    enable()
+    try:
+        yield
+    finally:
+        module.gradient_checkpointing_disable()  # type: ignore[operator]
+
+
+def _fake_inputs(
+    inputs: Inputs | Callable[[], Inputs], precision: str, fake_mode: FakeTensorMode, recorder: StepRecorder
+) -> Inputs:
+    given = inputs() if callable(inputs) and not isinstance(inputs, (torch.Tensor, Mapping)) else inputs
+
+    def convert(tensor: torch.Tensor) -> torch.Tensor:
+        fake = tensor
+        if not isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor):
+            fake = fake_mode.from_tensor(tensor)
+            if not tensor.is_floating_point():
+                recorder.known.remember_copy(fake, tensor)
+        if precision == "bf16" and fake.is_floating_point():
+            fake = fake.to(torch.bfloat16)
+        recorder.observe_existing(fake, "input")
+        return fake
+
+    plain = dict(given) if isinstance(given, Mapping) else given
+    return tree_map_only(torch.Tensor, convert, plain)
+
+
+@contextmanager
+def _explained(module: nn.Module) -> Iterator[None]:
+    """Add to the model's own errors what was being done."""
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        error.add_note(
+            f"fastbudget was tracing a step of {type(module).__name__} with the inputs given to it; "
+            "if the model runs for real with these inputs, measure a real run instead of estimating."
+        )
+        raise
+
+
+def _check_choice(parameter: str, given: str, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise InvalidInputError(
+            f"{parameter} must be one of {one_of(allowed)}, got {given!r}.{did_you_mean(str(given), allowed)}"
+        )
