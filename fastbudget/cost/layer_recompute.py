@@ -44,6 +44,10 @@ def recomputed_layers(model: nn.Module) -> Iterator[int]:
             "recompute='full' requires a model with repeated blocks in an nn.ModuleList or nn.Sequential, and "
             f"{type(model).__name__} has none. Use recompute='none', or call torch.utils.checkpoint in its forward."
         )
+    caching = [config for config in _configs(model) if getattr(config, "use_cache", None)]
+    for config in caching:
+        # A key-value cache would be filled a second time by the recomputed layer.
+        config.use_cache = False
     for block in blocks:
         # An instance attribute hides the class's method; deleting it brings the method back.
         object.__setattr__(block, "forward", partial(_recomputed_forward, block, block.forward))
@@ -52,6 +56,13 @@ def recomputed_layers(model: nn.Module) -> Iterator[int]:
     finally:
         for block in blocks:
             object.__delattr__(block, "forward")
+        for config in caching:
+            config.use_cache = True
+
+
+def _configs(model: nn.Module) -> list[Any]:
+    configs = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
+    return list(configs.values())
 
 
 def _recomputed_forward(block: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from .cpu_kernels import KernelMemory
+    from .kernel_memory import KernelMemory
 
 aten = torch.ops.aten
 
@@ -143,8 +143,8 @@ class StepRecorder(TorchDispatchMode):
             args = self._with_positions_for_masks(args)
         module = self._paths.current(node)
         operation = len(self._rows["name"])
-        borrowed = self._kernel_memory.before(func, args, kwargs)
-        taken = self.storages.borrow(borrowed, module, operation) if borrowed else None
+        kind = self._kernel_memory.kind_of(func, args, kwargs)
+        taken = self.storages.borrow(kind, module, operation) if kind is not None else None
         out = self._run(func, args, kwargs, value)
         outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
         for tensor in outputs:

@@ -36,6 +36,7 @@ class StorageRecorder:
         self._birth_phase = array("B")
         self._module = array("i")
         self._operation = array("i")
+        self._borrowed: list[tuple[int, int]] = []
         self._alive: dict[int, tuple[int, weakref.ref[object]]] = {}
 
     def observe(self, tensor: torch.Tensor, module: int, operation: int) -> None:
@@ -79,22 +80,37 @@ class StorageRecorder:
         if number is not None and self._birth_phase[number] == _BACKWARD:
             self._category[number] = _ACTIVATION
 
-    def borrow(self, nbytes: int, module: int, operation: int) -> int:
-        """Record memory that a kernel takes for itself; give it back with :meth:`give_back`."""
-        return self._allocate(nbytes, module, operation)
+    def borrow(self, kind: int, module: int, operation: int) -> int:
+        """Record memory that a kernel takes for itself, of a size that :meth:`finish` is told by kind.
+
+        Give it back with :meth:`give_back`.
+        """
+        number = self._allocate(0, module, operation)
+        self._borrowed.append((number, kind))
+        self._write(number, 1)
+        return number
 
     def give_back(self, number: int) -> None:
         """Record the end of memory taken with :meth:`borrow`."""
-        self._write(number, -self._size[number])
+        self._write(number, -1)
 
-    def finish(self, modules: tuple[str, ...]) -> AllocationLog:
-        """Stop following storages and return the log."""
+    def stop(self) -> None:
+        """Stop following storages."""
         self._alive.clear()
+
+    def finish(self, modules: tuple[str, ...], borrowed_bytes: list[int]) -> AllocationLog:
+        """Return the log; ``borrowed_bytes`` are the sizes of borrowed memory by kind."""
+        storage = np.array(self._storage, dtype=np.int64)
+        size_bytes = np.array(self._size, dtype=np.int64)
+        for number, kind in self._borrowed:
+            size_bytes[number] = borrowed_bytes[kind]
+        delta_bytes = np.sign(np.array(self._delta, dtype=np.int64)) * size_bytes[storage]
+        kept = delta_bytes != 0
         return AllocationLog(
-            storage=np.array(self._storage, dtype=np.int64),
-            delta_bytes=np.array(self._delta, dtype=np.int64),
-            phase=np.array(self._phase, dtype=np.uint8),
-            size_bytes=np.array(self._size, dtype=np.int64),
+            storage=storage[kept],
+            delta_bytes=delta_bytes[kept],
+            phase=np.array(self._phase, dtype=np.uint8)[kept],
+            size_bytes=size_bytes,
             category=np.array(self._category, dtype=np.uint8),
             birth_phase=np.array(self._birth_phase, dtype=np.uint8),
             module=np.array(self._module, dtype=np.int32),

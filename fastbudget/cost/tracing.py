@@ -14,8 +14,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from fastbudget.core.errors import InvalidInputError, did_you_mean, one_of
 
-from .cpu_kernels import CpuKernelMemory
 from .fake_world import fake_world
+from .kernel_memory import CpuKernelMemory
 from .layer_recompute import recomputed_layers
 from .module_paths import ModulePaths
 from .step_recorder import StepRecorder
@@ -92,7 +92,8 @@ def trace_step(
         )
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     paths = ModulePaths()
-    recorder = StepRecorder(fake_mode, paths, CpuKernelMemory())
+    kernel_memory = CpuKernelMemory()
+    recorder = StepRecorder(fake_mode, paths, kernel_memory)
     with ExitStack() as stack:
         for context in (torch.random.fork_rng(devices=[]), fake_world(), fake_mode, paths, recorder):
             stack.enter_context(context)
@@ -104,7 +105,7 @@ def trace_step(
         counts = (sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad))
         batch = _fake_inputs(inputs, precision, fake_mode, recorder)
         if mode == "train" and recompute == "module":
-            stack.enter_context(_own_checkpointing(module))
+            stack.enter_context(module_checkpointing(module))
         elif mode == "train" and recompute == "full":
             stack.enter_context(recomputed_layers(module))
         if mode == "infer":
@@ -113,9 +114,11 @@ def trace_step(
                 call_model(module, batch)
         else:
             _train(module, batch, optimizer, loss, precision, grad_accumulation, foreach, recorder)
-        log = recorder.storages.finish(paths.names)
+        storages = recorder.storages
+        # What dies with the trace's own variables is not part of the step.
+        storages.stop()
     return Trace(
-        log=log, operations=recorder.operations(), num_params=counts[0], num_trainable_params=counts[1]
+        log=storages.finish(paths.names, kernel_memory.workspace_bytes()), operations=recorder.operations(), num_params=counts[0], num_trainable_params=counts[1]
     )
 
 
@@ -250,7 +253,7 @@ def _kept_modes(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _own_checkpointing(module: nn.Module) -> Iterator[None]:
+def module_checkpointing(module: nn.Module) -> Iterator[None]:
     enable = getattr(module, "gradient_checkpointing_enable", None)
     if enable is None:
         raise InvalidInputError(
