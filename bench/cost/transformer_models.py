@@ -17,10 +17,14 @@ Inputs = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Architecture:
-    """A factory of a model and one of its inputs."""
+    """A factory of a model, one of its inputs, and the way to recompute it.
+
+    Most are recomputed layer by layer (``"full"``); a model that runs one layer many times checkpoints itself.
+    """
 
     factory: Callable[[], nn.Module]
     inputs: Callable[[], Inputs]
+    recompute: str
 
 
 def _tokens(length: int = LENGTH) -> torch.Tensor:
@@ -194,7 +198,7 @@ def architecture(name: str) -> Architecture:
         config = getattr(transformers, config_class)(**options)
         return getattr(transformers, model_class)(config)
 
-    return Architecture(factory, inputs)
+    return Architecture(factory, inputs, "module" if name == "albert" else "full")
 
 
 NAMES = tuple(_TABLE)

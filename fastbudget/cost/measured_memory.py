@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,16 @@ from torch.profiler import ProfilerActivity, profile
 from .layer_recompute import recomputed_layers
 from .traced_optimizers import make_optimizer
 from .tracing import module_checkpointing
-from .training_step import GradientScaler, Inputs, Loss, autocast, call_model, check_precision, run_training_step
+from .training_step import (
+    GradientScaler,
+    Inputs,
+    Loss,
+    autocast,
+    call_model,
+    check_precision,
+    inputs_in,
+    run_training_step,
+)
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,9 +72,7 @@ def _run(
     if precision == "bf16":
         module.to(torch.bfloat16)
     module.train(mode == "train")
-    batch = inputs()
-    if isinstance(batch, Mapping):
-        batch = dict(batch)
+    batch = inputs_in(precision, inputs())
     with ExitStack() as stack:
         if mode == "infer":
             with torch.no_grad(), autocast(precision):

@@ -25,6 +25,8 @@ def operation_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], o
     if packet is aten._scaled_dot_product_flash_attention_for_cpu_backward:
         grad, query, key, value = args[:4]
         return int(sdpa_backward_flop_count(grad.shape, query.shape, key.shape, value.shape))
+    if packet is aten._grouped_mm:
+        return _grouped_mm_flops(args[0], args[1], out)
     formula = flop_registry.get(packet)
     return int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
 
@@ -43,3 +45,10 @@ def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
                 elements *= size
         total += elements * tensor.element_size()
     return total
+
+
+def _grouped_mm_flops(first: torch.Tensor, second: torch.Tensor, out: torch.Tensor) -> int:
+    """Every row meets one group's matrix; two 2-D operands are split along the dimension that is summed over."""
+    if first.dim() == 2 and second.dim() == 2:
+        return 2 * first.shape[0] * first.shape[1] * second.shape[1]
+    return 2 * out.numel() * first.shape[-1]

@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from fastbudget.core.errors import InvalidInputError
 
 from .allocation_log import PHASES
+from .fake_kernels import run_fake_kernel
 from .known_values import KnownValues
 from .module_paths import ModulePaths
 from .operation_cost import moved_bytes, operation_flops
@@ -166,7 +167,7 @@ class StepRecorder(TorchDispatchMode):
         if func in _SHAPE_FROM_VALUES and value is not None:
             return tree_map_only(torch.Tensor, self._fake_mode.from_tensor, value)
         try:
-            return func(*args, **kwargs)
+            return run_fake_kernel(func, args, kwargs, self.known)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise InvalidInputError(
                 f"the model must not let tensor contents steer it for a trace, but {_place_in_user_code()} reads "

@@ -20,7 +20,16 @@ from .layer_recompute import recomputed_layers
 from .module_paths import ModulePaths
 from .step_recorder import StepRecorder
 from .traced_optimizers import make_optimizer
-from .training_step import GradientScaler, Inputs, Loss, autocast, call_model, check_precision, run_training_step
+from .training_step import (
+    GradientScaler,
+    Inputs,
+    Loss,
+    autocast,
+    call_model,
+    check_precision,
+    inputs_in,
+    run_training_step,
+)
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -278,13 +287,13 @@ def _fake_inputs(
             fake = fake_mode.from_tensor(tensor)
             if not tensor.is_floating_point():
                 recorder.known.remember_copy(fake, tensor)
-        if precision == "bf16" and fake.is_floating_point():
-            fake = fake.to(torch.bfloat16)
-        recorder.observe_existing(fake, "input")
         return fake
 
-    plain = dict(given) if isinstance(given, Mapping) else given
-    return tree_map_only(torch.Tensor, convert, plain)
+    batch = inputs_in(precision, tree_map_only(torch.Tensor, convert, given))
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor):
+            recorder.observe_existing(leaf, "input")
+    return batch
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 from fastbudget.core.errors import InvalidInputError, did_you_mean, one_of
 
@@ -33,6 +34,15 @@ def autocast(precision: str) -> AbstractContextManager[Any]:
     """Return the autocast context of a precision; one that does nothing for ``fp32`` and ``bf16``."""
     dtype = _AUTOCAST_DTYPE.get(precision)
     return nullcontext() if dtype is None else torch.autocast("cpu", dtype=dtype)
+
+
+def inputs_in(precision: str, inputs: Inputs) -> Inputs:
+    """Return the inputs as the precision wants them: pure ``bf16`` takes its floating-point inputs in bfloat16."""
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(torch.bfloat16) if precision == "bf16" and tensor.is_floating_point() else tensor
+
+    return tree_map_only(torch.Tensor, cast, dict(inputs) if isinstance(inputs, Mapping) else inputs)
 
 
 def call_model(model: nn.Module, inputs: Inputs) -> Any:
