@@ -52,7 +52,7 @@ def run_case(architecture, optimizer, precision, recompute, accumulation):
     settings = {
         "optimizer": optimizer_named(optimizer),
         "precision": precision,
-        "recompute": architecture.recompute if recompute else "none",
+        "recompute": "full" if recompute else "none",
         "grad_accumulation": accumulation,
     }
     began = time.perf_counter()

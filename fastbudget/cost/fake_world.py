@@ -18,11 +18,11 @@ _RNG_STATE_BYTES = torch.get_rng_state().numel()
 
 
 @contextmanager
-def fake_world() -> Iterator[None]:
+def fake_world(*, record_random_state: bool) -> Iterator[None]:
     """Make initialisers, random states and checks for fake tensors fit for a traced run.
 
     - Initialisers leave fake tensors alone: there is nothing to fill, and some need contents to work.
-    - The random state that checkpointing saves is a fake tensor, so that its memory is seen.
+    - The random state that checkpointing saves is a fake tensor where its memory is to be recorded.
     - ``transformers`` skips checks of masks when it sees fake tensors; the real run makes them, so must we.
     """
     with ExitStack() as stack:
@@ -36,7 +36,8 @@ def fake_world() -> Iterator[None]:
         hf_imports = sys.modules.get("transformers.utils.import_utils")
         if hf_imports is not None and hasattr(hf_imports, "is_fake_tensor"):
             stack.enter_context(mock.patch.object(hf_imports, "is_fake_tensor", lambda _: False))
-        stack.enter_context(mock.patch.object(torch, "get_rng_state", _fake_rng_state))
+        if record_random_state:
+            stack.enter_context(mock.patch.object(torch, "get_rng_state", _fake_rng_state))
         stack.enter_context(mock.patch.object(torch, "set_rng_state", lambda _: None))
         yield
 

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fastbudget.core.errors import InvalidInputError
+from ..core.errors import InvalidInputError
 
 from .allocation_log import PHASES
 from .fake_kernels import run_fake_kernel
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from .kernel_memory import KernelMemory
 
 aten = torch.ops.aten
+_BACKWARD = PHASES.index("backward")
+_OPTIMIZER = PHASES.index("optimizer")
 
 # Questions about a tensor, not work on it.
 _QUESTIONS = {torch.ops.prim.device.default}
@@ -97,14 +99,11 @@ class StepRecorder(TorchDispatchMode):
         self._names: dict[str, int] = {}
         self._dtypes: dict[str, int] = {}
 
-    @property
-    def phase(self) -> str:
-        """The phase that new events belong to, one of ``PHASES``."""
-        return PHASES[self.storages.phase]
-
-    @phase.setter
-    def phase(self, name: str) -> None:
-        self.storages.phase = PHASES.index(name)
+    def enter_phase(self, phase: str) -> None:
+        """Count what follows to ``phase``, one of ``PHASES``."""
+        if phase == "backward":
+            self.storages.label_saved_activations()
+        self.storages.phase = PHASES.index(phase)
 
     def observe_existing(self, tensor: torch.Tensor, category: str) -> None:
         """Record a tensor that no operation made, such as a converted parameter or an input."""
@@ -158,12 +157,15 @@ class StepRecorder(TorchDispatchMode):
                     self.known.remember(tensor, real)
         if not func.is_view and func is not aten.detach.default:
             self._write_row(func, args, kwargs, out, inputs, outputs, module)
-        if self.phase == "backward" and torch.is_grad_enabled():
+        if self.storages.phase == _BACKWARD and torch.is_grad_enabled():
             for tensor in outputs:
                 self.storages.label_recomputed(tensor)
         return out
 
     def _run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> Any:
+        if func is aten._local_scalar_dense.default and self.storages.phase == _OPTIMIZER:
+            # Optimizers read norms, to scale by them; any number will do.
+            return 1.0 if args[0].is_floating_point() else 1
         if func in _SHAPE_FROM_VALUES and value is not None:
             return tree_map_only(torch.Tensor, self._fake_mode.from_tensor, value)
         try:

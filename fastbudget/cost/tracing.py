@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fastbudget.core.errors import InvalidInputError, did_you_mean, one_of
+from ..core.errors import InvalidInputError, did_you_mean, one_of
 
 from .fake_world import fake_world
-from .kernel_memory import CpuKernelMemory
+from .cuda_semantics import CudaSemantics
+from .kernel_memory import CpuKernelMemory, NoKernelMemory
 from .layer_recompute import recomputed_layers
 from .module_paths import ModulePaths
 from .step_recorder import StepRecorder
@@ -28,6 +29,7 @@ from .training_step import (
     call_model,
     check_precision,
     inputs_in,
+    run_micro_batch,
     run_training_step,
 )
 
@@ -41,7 +43,8 @@ ModelOrFactory = nn.Module | Callable[[], nn.Module]
 OptimizerChoice = str | Callable[[Iterable[nn.Parameter]], "Optimizer"]
 
 RECOMPUTE = ("none", "module", "full")
-MODES = ("train", "infer")
+MODES = ("train", "infer", "gradients")
+KERNELS = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,7 @@ def trace_step(
     recompute: str = "none",
     mode: str = "train",
     loss: Loss | None = None,
-    foreach: bool | None = None,
+    kernels: str = "cpu",
 ) -> Trace:
     """Run a training or inference step of the model on fake tensors and record it.
 
@@ -85,9 +88,11 @@ def trace_step(
         grad_accumulation: micro-batches per optimizer step.
         recompute: ``"none"`` leaves the model as it is, ``"module"`` calls its ``gradient_checkpointing_enable``,
             ``"full"`` recomputes each of its repeated blocks.
-        mode: ``"train"`` or ``"infer"`` (evaluation mode, no gradients).
+        mode: ``"train"``, ``"infer"`` (evaluation mode, no gradients) or ``"gradients"`` (forward and backward of one
+            micro-batch, no optimizer).
         loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own.
-        foreach: for named optimizers, see ``make_optimizer``.
+        kernels: ``"cpu"``: those of this machine's CPU, with what they take for themselves. ``"cuda"``: those of an
+            NVIDIA GPU; what cuBLAS and cuDNN take for themselves is not in the log.
 
     Raises:
         InvalidInputError: an argument is not usable, or the model's control flow depends on tensor contents.
@@ -95,33 +100,43 @@ def trace_step(
     check_precision(precision)
     _check_choice("recompute", recompute, RECOMPUTE)
     _check_choice("mode", mode, MODES)
+    _check_choice("kernels", kernels, KERNELS)
     if isinstance(grad_accumulation, bool) or not isinstance(grad_accumulation, int) or grad_accumulation < 1:
         raise InvalidInputError(
             f"grad_accumulation must be a whole number of micro-batches, at least 1, got {grad_accumulation!r}."
         )
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     paths = ModulePaths()
-    kernel_memory = CpuKernelMemory()
+    kernel_memory = CpuKernelMemory() if kernels == "cpu" else NoKernelMemory()
+    device: AbstractContextManager[Any] = nullcontext() if kernels == "cpu" else CudaSemantics()
     recorder = StepRecorder(fake_mode, paths, kernel_memory)
     with ExitStack() as stack:
-        for context in (torch.random.fork_rng(devices=[]), fake_world(), fake_mode, paths, recorder):
+        surroundings = fake_world(record_random_state=kernels == "cpu")
+        for context in (torch.random.fork_rng(devices=[]), surroundings, fake_mode, paths, recorder, device):
             stack.enter_context(context)
         module = stack.enter_context(_on_fake_tensors(model, precision, fake_mode, recorder))
         stack.enter_context(_kept_modes(module))
         paths.register(module)
-        module.train(mode == "train")
+        module.train(mode != "infer")
         parameters = list(module.parameters())
         counts = (sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad))
         batch = _fake_inputs(inputs, precision, fake_mode, recorder)
-        if mode == "train" and recompute == "module":
+        if mode != "infer" and recompute == "module":
             stack.enter_context(module_checkpointing(module))
-        elif mode == "train" and recompute == "full":
+        elif mode != "infer" and recompute == "full":
             stack.enter_context(recomputed_layers(module))
         if mode == "infer":
-            recorder.phase = "evaluate"
+            recorder.enter_phase("evaluate")
             with torch.no_grad(), autocast(precision), _explained(module):
                 call_model(module, batch)
+        elif mode == "gradients":
+            with _explained(module):
+                run_micro_batch(
+                    module, batch, loss, precision=precision, grad_accumulation=1, enter_phase=recorder.enter_phase
+                )
         else:
+            # PyTorch's own default: all tensors together on GPUs, one after the other on CPUs.
+            foreach = None if kernels == "cpu" else True
             _train(module, batch, optimizer, loss, precision, grad_accumulation, foreach, recorder)
         storages = recorder.storages
         # What dies with the trace's own variables is not part of the step.
@@ -146,8 +161,6 @@ def _train(
     scaler = GradientScaler() if precision == "fp16-mixed" else None
 
     def enter_phase(phase: str) -> None:
-        if phase == "backward":
-            recorder.storages.label_saved_activations()
         if phase in ("forward", "optimizer"):
             for parameter in parameters:
                 if parameter.grad is not None:
@@ -157,7 +170,7 @@ def _train(
                 for value in tree_leaves(state):
                     if isinstance(value, torch.Tensor):
                         recorder.storages.label(value, "optimizer_state")
-        recorder.phase = phase
+        recorder.enter_phase(phase)
 
     for step in (0, 1):
         recorder.step = step
