@@ -88,9 +88,11 @@ def run_architecture(name):
 
 
 def summarize(rows):
-    """Return one line of the table for every architecture: name, median and largest error, the worst setting."""
+    """Return one line of the table for every architecture: name, errors, the worst setting."""
     lines = []
-    for name, group in itertools.groupby(sorted(rows, key=lambda r: r["architecture"]), lambda r: r["architecture"]):
+    for name, group in itertools.groupby(
+        sorted(rows, key=lambda r: r["architecture"]), lambda r: r["architecture"]
+    ):
         cases = list(group)
         errors = [abs(case["error"]) for case in cases]
         worst = max(cases, key=lambda case: abs(case["error"]))
@@ -100,7 +102,8 @@ def summarize(rows):
         )
         sizes = [case["measured_bytes"] / 2**20 for case in cases]
         lines.append(
-            f"| {name} | {len(cases)} | {min(sizes):.1f}–{max(sizes):.1f} | {statistics.median(errors):.4%} | "
+            f"| {name} | {len(cases)} | {min(sizes):.1f}–{max(sizes):.1f} | "
+            f"{statistics.median(errors):.4%} | "
             f"{max(errors):.4%} | {setting} |"
         )
     return lines
@@ -138,7 +141,9 @@ def machine_description():
 
 
 def write_docs(path, table):
-    text = path.read_text() if path.exists() else "# Accuracy of the estimates\n\n## Peak memory on the CPU\n\n"
+    text = (
+        path.read_text() if path.exists() else "# Accuracy of the estimates\n\n## Peak memory on the CPU\n\n"
+    )
     if MARK_BEGIN in text:
         before, rest = text.split(MARK_BEGIN, 1)
         text = before + MARK_BEGIN + "\n" + table + MARK_END + rest.split(MARK_END, 1)[1]
@@ -164,7 +169,10 @@ def main():
     for name in options.only or NAMES:
         child = subprocess.run(
             [sys.executable, __file__, "--child", name],
-            capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         new = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
         rows += new
@@ -176,7 +184,9 @@ def main():
     machine = machine_description()
     if not options.only:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        RESULTS.write_text(json.dumps({"machine": machine, "failures": failures, "rows": rows}, indent=1) + "\n")
+        RESULTS.write_text(
+            json.dumps({"machine": machine, "failures": failures, "rows": rows}, indent=1) + "\n"
+        )
     table = markdown(rows, machine)
     if options.docs:
         write_docs(options.docs, table)

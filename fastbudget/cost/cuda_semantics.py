@@ -1,8 +1,8 @@
 """Run a model on CPU fake tensors the way CUDA would run it.
 
-A CPU build of PyTorch has no CUDA fake tensors (autograd aborts on them), so a trace for a GPU runs on CPU ones and
-replaces, as they are called, the functions that CUDA runs by other kernels or in other types: attention, dropout and
-the float32 functions of autocast.
+A CPU build of PyTorch has no CUDA fake tensors (autograd aborts on them), so a trace for a GPU runs on CPU
+ones and replaces, as they are called, the functions that CUDA runs by other kernels or in other types:
+attention, dropout and the float32 functions of autocast.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 aten = torch.ops.aten
+_nn: Any = torch._C._nn
 
 # Source: torch/aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE.
 _FLOAT32_FUNCTIONS = frozenset({
-    "acos", "asin", "binary_cross_entropy_with_logits", "cdist", "cosh", "cosine_embedding_loss", "cosine_similarity",
-    "dist", "erfinv", "exp", "expm1", "group_norm", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss",
-    "layer_norm", "log", "log10", "log1p", "log2", "margin_ranking_loss", "mse_loss", "nll_loss", "norm",
-    "poisson_nll_loss", "pow", "reciprocal", "renorm", "rms_norm", "rsqrt", "sinh", "smooth_l1_loss",
-    "soft_margin_loss", "softplus", "tan", "triplet_margin_loss",
+    "acos", "asin", "binary_cross_entropy_with_logits", "cdist", "cosh", "cosine_embedding_loss",
+    "cosine_similarity", "dist", "erfinv", "exp", "expm1", "group_norm", "hinge_embedding_loss", "huber_loss",
+    "kl_div", "l1_loss", "layer_norm", "log", "log10", "log1p", "log2", "margin_ranking_loss", "mse_loss",
+    "nll_loss", "norm", "poisson_nll_loss", "pow", "reciprocal", "renorm", "rms_norm", "rsqrt", "sinh",
+    "smooth_l1_loss", "soft_margin_loss", "softplus", "tan", "triplet_margin_loss",
 })  # fmt: skip
 _FLOAT32_RESULTS = frozenset({"cumprod", "cumsum", "log_softmax", "prod", "softmax", "softmin", "sum"})
 _LOW_PRECISION = (torch.bfloat16, torch.float16)
@@ -37,8 +38,8 @@ class CudaSemantics(TorchFunctionMode):
     """While entered, torch functions run as on CUDA: the same kernels, the same types.
 
     A mode is off while it handles a function, and so would miss what a Python function such as
-    ``F.multi_head_attention_forward`` or ``Tensor.backward`` calls inside. Those are therefore told that there is no
-    mode; the compiled functions that they end in find it all the same.
+    ``F.multi_head_attention_forward`` or ``Tensor.backward`` calls inside. Those are therefore told that
+    there is no mode; the compiled functions that they end in find it all the same.
     """
 
     def __enter__(self) -> CudaSemantics:
@@ -95,8 +96,8 @@ def _cross_entropy(
         and not target.is_floating_point()
     ):
         log_probabilities = torch.log_softmax(input, 1 if input.dim() > 1 else 0, dtype=torch.float32)
-        return torch._C._nn.nll_loss_nd(log_probabilities, target, weight, reduction, ignore_index)
-    return torch._C._nn.cross_entropy_loss(input, target, weight, reduction, ignore_index, label_smoothing)
+        return _nn.nll_loss_nd(log_probabilities, target, weight, reduction, ignore_index)
+    return _nn.cross_entropy_loss(input, target, weight, reduction, ignore_index, label_smoothing)
 
 
 def _attention(
@@ -128,17 +129,16 @@ def _attention(
     if fused and query.shape[1] == key.shape[1] and head % 4 == 0:
         bias = None if attn_mask is None else _attention_bias(attn_mask, query, key)
         needs_gradient = query.requires_grad or key.requires_grad or value.requires_grad
-        out = aten._scaled_dot_product_efficient_attention(
+        return aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, needs_gradient, dropout_p, is_causal, scale=scale
         )[0]
-        return out
     return aten._scaled_dot_product_attention_math(
         query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
     )[0]
 
 
 def _attention_bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """Boolean masks become an additive bias of the query's type, rows padded to 16 elements, then broadcast."""
+    """Boolean masks become an additive bias of the query's type, rows padded to 16 elements."""
     if mask.dtype == torch.bool:
         mask = torch.where(mask, 0.0, float("-inf")).to(query.dtype)
     padded = -mask.shape[-1] % 16
@@ -157,6 +157,6 @@ def _first_is_low_precision(args: Sequence[Any]) -> bool:
 
 _SPECIAL: dict[Any, Callable[..., torch.Tensor]] = {
     torch.dropout: _dropout,
-    torch._C._nn.cross_entropy_loss: _cross_entropy,
+    _nn.cross_entropy_loss: _cross_entropy,
     F.scaled_dot_product_attention: _attention,
 }

@@ -50,21 +50,23 @@ def estimate(
 ) -> Estimate:
     """Estimate the operations and the memory of a step by tracing it on fake tensors.
 
-    Nothing is allocated for the model. Eager mixtures of experts are assumed to route tokens evenly. The model's
-    outputs are taken to be let go once the loss is known, as trainers do; a loop that keeps them needs more.
+    Nothing is allocated for the model. Eager mixtures of experts are assumed to route tokens evenly. The
+    model's outputs are taken to be let go once the loss is known, as trainers do; a loop that keeps them
+    needs more.
 
     Args:
         model: a module, left as it was, or a factory, called on fake tensors.
-        inputs: one micro-batch: a mapping (keywords), a tuple (positions) or a tensor (the one argument), or a
-            callable that returns one of these.
+        inputs: one micro-batch: a mapping (keywords), a tuple (positions) or a tensor (the one argument), or
+            a callable that returns one of these.
         optimizer: ``"adamw"``, ``"adamw-8bit"``, ``"sgd"``, ``"sgd-momentum"``, ``"adafactor"``, ``"lion"``,
             ``"muon"``, or a callable ``parameters -> Optimizer``.
         precision: ``"fp32"``, ``"bf16-mixed"``, ``"fp16-mixed"`` (with gradient scaling) or ``"bf16"``.
-        hardware: ``"cpu"``: the kernels of this machine's CPU, unrounded bytes. ``"cuda"``: those of an NVIDIA GPU.
+        hardware: ``"cpu"``: the kernels of this machine's CPU, unrounded bytes. ``"cuda"``: those of an
+            NVIDIA GPU.
             None: a GPU where there is one, else the CPU.
         grad_accumulation: micro-batches per optimizer step.
-        recompute: ``"none"``, ``"module"`` (the model's own ``gradient_checkpointing_enable``) or ``"full"`` (each
-            repeated block).
+        recompute: ``"none"``, ``"module"`` (the model's own ``gradient_checkpointing_enable``) or ``"full"``
+            (each repeated block).
         mode: ``"train"`` or ``"infer"`` (evaluation mode, no gradients).
         loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own: a scalar output, ``.loss`` or
             ``["loss"]``.
@@ -104,6 +106,7 @@ def _kernels_of(hardware: str | None) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     if hardware not in KERNELS:
         raise InvalidInputError(
-            f"hardware must be one of {one_of(KERNELS)} or None, got {hardware!r}.{did_you_mean(str(hardware), KERNELS)}"
+            f"hardware must be one of {one_of(KERNELS)} or None, got {hardware!r}."
+            f"{did_you_mean(str(hardware), KERNELS)}"
         )
     return hardware

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.utils._mode_utils import no_dispatch
+from torch.utils._pytree import tree_map_only
 
 from .known_values import KnownValues
 
@@ -46,7 +47,9 @@ def _first_contiguous(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any],
     return (None if first is None else _contiguous(first), *rest)
 
 
-def _group_norm_backward(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownValues) -> Any:
+def _group_norm_backward(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownValues
+) -> Any:
     grad_input, *rest = func(*args, **kwargs)
     if grad_input is not None and grad_input.dtype != args[1].dtype:
         grad_input = torch.empty_like(grad_input, dtype=args[1].dtype)
@@ -54,13 +57,15 @@ def _group_norm_backward(func: Any, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    return (
+        tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
+    )
 
 
 def _grouped_mm(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownValues) -> Any:
-    """Grouped matrix product in any type; PyTorch's fake kernel takes bfloat16 only. Rows are padded to 16 bytes."""
+    """Grouped matrix product in any type, rows padded to 16 bytes; PyTorch's fake one takes bfloat16 only."""
     first, second = args[0], args[1]
-    offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+    offsets: Any = args[2] if len(args) > 2 else kwargs.get("offs")
     dtype = (args[4] if len(args) > 4 else kwargs.get("out_dtype")) or first.dtype
     if first.dim() == 2 and second.dim() == 2:
         shape = [offsets.shape[0], first.shape[0], second.shape[1]]
@@ -86,8 +91,23 @@ def _ctc_loss(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: 
     longest = max(lengths) if lengths else targets.shape[-1]
     batch = log_probabilities.shape[1] if log_probabilities.dim() == 3 else 1
     time = log_probabilities.shape[0]
-    losses = log_probabilities.new_empty(batch) if log_probabilities.dim() == 3 else log_probabilities.new_empty(())
+    losses = (
+        log_probabilities.new_empty(batch)
+        if log_probabilities.dim() == 3
+        else log_probabilities.new_empty(())
+    )
     return losses, log_probabilities.new_empty(batch, time, 2 * longest + 1)
+
+
+def _mkldnn_rnn_layer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], known: KnownValues) -> Any:
+    """oneDNN alone knows how much a recurrent layer saves for its backward pass: it is run to learn it."""
+    *results, _ = func(*args, **kwargs)
+    with no_dispatch():
+        real_args, real_kwargs = tree_map_only(
+            torch.Tensor, lambda t: torch.zeros(t.shape, dtype=t.dtype), (tuple(args), dict(kwargs))
+        )
+        saved = func(*real_args, **real_kwargs)[3]
+    return (*results, torch.empty(0 if saved is None else saved.numel(), dtype=torch.uint8))
 
 
 _CORRECTED: dict[Any, Kernel] = {
@@ -99,4 +119,5 @@ _CORRECTED: dict[Any, Kernel] = {
     aten._log_softmax_backward_data: _first_contiguous,
     aten._grouped_mm: _grouped_mm,
     aten._ctc_loss: _ctc_loss,
+    aten.mkldnn_rnn_layer: _mkldnn_rnn_layer,
 }

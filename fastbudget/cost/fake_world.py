@@ -9,20 +9,27 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
+
+from .trace_errors import contents_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from .known_values import KnownValues
 
 _RNG_STATE_BYTES = torch.get_rng_state().numel()
 
 
 @contextmanager
-def fake_world(*, record_random_state: bool) -> Iterator[None]:
+def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[None]:
     """Make initialisers, random states and checks for fake tensors fit for a traced run.
 
     - Initialisers leave fake tensors alone: there is nothing to fill, and some need contents to work.
     - The random state that checkpointing saves is a fake tensor where its memory is to be recorded.
+    - A copied fake tensor stays in the mode that made it; a copy of the mode would not recognize its views.
+    - ``numpy()`` works where contents are known.
     - ``transformers`` skips checks of masks when it sees fake tensors; the real run makes them, so must we.
     """
     with ExitStack() as stack:
@@ -36,6 +43,9 @@ def fake_world(*, record_random_state: bool) -> Iterator[None]:
         hf_imports = sys.modules.get("transformers.utils.import_utils")
         if hf_imports is not None and hasattr(hf_imports, "is_fake_tensor"):
             stack.enter_context(mock.patch.object(hf_imports, "is_fake_tensor", lambda _: False))
+        copy_mode = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
+        stack.enter_context(copy_mode)
+        stack.enter_context(mock.patch.object(FakeTensor, "numpy", _numpy_with(known), create=True))
         if record_random_state:
             stack.enter_context(mock.patch.object(torch, "get_rng_state", _fake_rng_state))
         stack.enter_context(mock.patch.object(torch, "set_rng_state", lambda _: None))
@@ -61,3 +71,14 @@ def _unless_fake(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _fake_rng_state() -> torch.Tensor:
     return torch.empty(_RNG_STATE_BYTES, dtype=torch.uint8)
+
+
+def _numpy_with(known: KnownValues) -> Callable[..., Any]:
+    def numpy(tensor: torch.Tensor, *, force: bool = False) -> Any:
+        value = known.value_of(tensor)
+        if value is None:
+            raise contents_needed("numpy()")
+        with no_dispatch():
+            return value.detach().numpy()
+
+    return numpy

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .operation_cost import operation_flops
 
@@ -25,7 +24,7 @@ class KernelMemory(Protocol):
     """Tells what memory a kernel takes for itself."""
 
     def kind_of(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-        """Return a number for this call, the same for calls that take the same; None where they take nothing."""
+        """Return a number, the same for calls that take the same; None where they take nothing."""
         ...
 
     def workspace_bytes(self) -> list[int]:
@@ -49,7 +48,8 @@ class CpuKernelMemory:
     """What the kernels of this CPU take, found out by running each kind of call once, alone, after the trace.
 
     oneDNN picks blocked layouts and scratchpads by processor, thread count and shape and tells nobody, so no
-    formula would hold. Calls on more than ``LARGEST_PROBE_BYTES`` or of more than ``LARGEST_PROBE_FLOPS`` are not
+    formula would hold. Calls on more than ``LARGEST_PROBE_BYTES`` or of more than ``LARGEST_PROBE_FLOPS`` are
+    not
     run: convolutions then count a reordered copy of each operand, the rest nothing.
     """
 
@@ -58,10 +58,10 @@ class CpuKernelMemory:
         self._calls: list[Callable[[], Any] | int] = []
 
     def kind_of(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | None:
-        """Return the number of this kind of call: the same operation on the same shapes, strides and types."""
+        """Return the number of this kind: the same operation on the same shapes, strides and types."""
         leaves, structure = tree_flatten((tuple(args), dict(kwargs)))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        if not tensors or func.is_view or _is_plain_pointwise(func, tensors):
+        if not tensors or not _is_safe_alone(func) or _is_plain_pointwise(func, tensors):
             return None
         key = (func, *(_describe(leaf) for leaf in leaves))
         if key not in self._numbers:
@@ -79,7 +79,7 @@ class CpuKernelMemory:
             with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
                 for number, prepare in probes:
                     self._run(number, prepare)
-            tree = profiler.profiler.kineto_results.experimental_event_tree()  # type: ignore[union-attr]
+            tree = profiler.profiler.kineto_results.experimental_event_tree()
         for event in tree:
             if event.name.startswith(_MARK):
                 found[int(event.name.removeprefix(_MARK))] = _held_beside_result(event)
@@ -96,6 +96,11 @@ class CpuKernelMemory:
 
 
 _MARK = "fastbudget workspace "
+
+
+def _is_safe_alone(func: Any) -> bool:
+    """Tell whether the operation may run on made-up contents; others' may, say, talk to other processes."""
+    return func.namespace == "aten" and not func.is_view
 
 
 def _is_plain_pointwise(func: Any, tensors: list[torch.Tensor]) -> bool:
@@ -126,7 +131,8 @@ def _probe_of(
     if sum(sizes) > LARGEST_PROBE_BYTES or flops > LARGEST_PROBE_FLOPS:
         return sum(sizes) if func.overloadpacket in _CONVOLUTIONS else 0
     plan = [
-        (tuple(leaf.shape), leaf.stride(), leaf.dtype) if isinstance(leaf, torch.Tensor) else None for leaf in leaves
+        (tuple(leaf.shape), leaf.stride(), leaf.dtype) if isinstance(leaf, torch.Tensor) else None
+        for leaf in leaves
     ]
     plain = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
@@ -144,7 +150,8 @@ def _probe_of(
 def _flops_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     packet = func.overloadpacket
     if packet in _CONVOLUTIONS:
-        # Its formula wants the result; an upper bound without one: every output element against the whole kernel.
+        # Its formula wants the result; an upper bound without one: every output element against the whole
+        # kernel.
         first, weight = (args[0], args[1]) if packet is aten.convolution else (args[0], args[2])
         return int(6 * first.numel() * weight[0].numel())
     try:
@@ -161,8 +168,10 @@ def _held_beside_result(event: Any) -> int:
     return peak - max(alive, 0)
 
 
-def _allocations(event: Any) -> itertools.chain[int]:
-    parts: list[Any] = []
+def _allocations(event: Any) -> Iterator[int]:
+    """Yield the sizes of allocations, and minus those of frees, in order of time."""
     for child in sorted(event.children, key=lambda part: part.start_time_ns):
-        parts.append([child.extra_fields.alloc_size] if child.tag == _EventType.Allocation else _allocations(child))
-    return itertools.chain.from_iterable(parts)
+        if child.tag == _EventType.Allocation:
+            yield child.extra_fields.alloc_size
+        else:
+            yield from _allocations(child)

@@ -1,9 +1,9 @@
 """Real values for the few small tensors whose contents decide what a model does.
 
 Fake tensors have shapes but no contents, yet models read some: ``labels.max()``, the end-of-text positions in
-``input_ids``, the schedule in ``torch.linspace(...).tolist()``, an optimizer's step counter. Small tensors made
-from constants or given as integer inputs are therefore computed for real beside their fake twin, as long as
-everything that they depend on is known.
+``input_ids``, the schedule in ``torch.linspace(...).tolist()``, an optimizer's step counter. Small tensors
+made from constants or given as integer inputs are therefore computed for real beside their fake twin, as long
+as everything that they depend on is known.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ LARGEST_KNOWN = 1 << 20
 aten = torch.ops.aten
 
 _UNKNOWABLE_TAGS = {torch.Tag.nondeterministic_seeded}
-# Whole numbers drawn at random (token ids, labels) are as good as any; random reals decide nothing but layer drop.
+# Whole numbers drawn at random (token ids, labels) are as good as any; random reals decide nothing but layer
+# drop.
 _RANDOM_INTEGERS = {aten.randint.default, aten.randint.low, aten.randperm.default}
 _RANDOM_REALS = {aten.rand.default}
+# Experts are chosen by a top-k over router scores. Unknown scores are assumed to spread tokens evenly.
+_CHOICES = {aten.topk.default}
 _WITHOUT_CONTENTS = {aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided}
 
 
@@ -42,7 +45,7 @@ class KnownValues:
             self._twins[fake] = real
 
     def remember_copy(self, fake: torch.Tensor, real: torch.Tensor) -> None:
-        """Keep a copy of ``real`` as the contents of ``fake``, so that in-place operations leave ``real`` alone."""
+        """Keep a copy of ``real`` as the contents of ``fake``: in-place operations leave ``real`` alone."""
         if real.numel() <= LARGEST_KNOWN:
             with no_dispatch():
                 self._twins[fake] = real.detach().clone()
@@ -68,10 +71,12 @@ class KnownValues:
             if self.value_of(tensor) is None:
                 known = False
                 break
-        if not known or (func.tags and not _UNKNOWABLE_TAGS.isdisjoint(func.tags) and not self._may_draw(func, args)):
+        if not known or (
+            func.tags and not _UNKNOWABLE_TAGS.isdisjoint(func.tags) and not self._may_draw(func, args)
+        ):
             if func._schema.is_mutable and tensors:
                 self._forget_written(func, args, kwargs)
-            return None
+            return _even_choice(args) if func in _CHOICES else None
         if not tensors and not _is_small_factory(func, args):
             return None
         with no_dispatch():
@@ -98,6 +103,18 @@ class KnownValues:
                     if twin is not None:
                         storage = twin.untyped_storage()
                         self._spoiled[storage._cdata] = storage
+
+
+def _even_choice(args: Sequence[Any]) -> tuple[None, torch.Tensor] | None:
+    """Return unknown values and positions that take turns, for a top-k over the last dimension."""
+    scores, count = args[0], args[1]
+    dim = args[2] if len(args) > 2 else -1
+    total = scores.numel() // scores.shape[-1] * count
+    if dim not in (-1, scores.dim() - 1) or total > LARGEST_KNOWN:
+        return None
+    with no_dispatch():
+        positions = torch.arange(total) % scores.shape[-1]
+        return None, positions.reshape(*scores.shape[:-1], count)
 
 
 def _is_small_factory(func: Any, args: Sequence[Any]) -> bool:

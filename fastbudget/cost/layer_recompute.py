@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def repeated_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the model's layers: members of the outermost lists that hold two or more modules of one class."""
+    """Return the model's layers: the members of outermost lists of two or more modules of one class."""
     blocks: list[nn.Module] = []
     pending: list[nn.Module] = [model]
     while pending:
@@ -24,7 +24,12 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
         children = list(module.children())
         classes = [type(child) for child in children]
         is_list = isinstance(module, (nn.ModuleList, nn.Sequential))
-        if is_list and len(children) >= 2 and len(set(classes)) == 1 and any(True for _ in children[0].children()):
+        if (
+            is_list
+            and len(children) >= 2
+            and len(set(classes)) == 1
+            and any(True for _ in children[0].children())
+        ):
             blocks.extend(children)
         else:
             pending.extend(children)
@@ -41,8 +46,9 @@ def recomputed_layers(model: nn.Module) -> Iterator[int]:
     blocks = repeated_blocks(model)
     if not blocks:
         raise InvalidInputError(
-            "recompute='full' requires a model with repeated blocks in an nn.ModuleList or nn.Sequential, and "
-            f"{type(model).__name__} has none. Use recompute='none', or call torch.utils.checkpoint in its forward."
+            "recompute='full' requires a model with repeated blocks in an nn.ModuleList or nn.Sequential, "
+            f"and {type(model).__name__} has none. Use recompute='none', or call torch.utils.checkpoint in "
+            "its forward."
         )
     caching = [config for config in _configs(model) if getattr(config, "use_cache", None)]
     for config in caching:

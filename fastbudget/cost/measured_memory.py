@@ -1,4 +1,4 @@
-"""Measure what a real step on the CPU allocates: the check of an estimate, and the way out where none can be made."""
+"""Measure what a real step allocates on the CPU: to check an estimate, or where none can be made."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def measure_step(
     """Build the model, run two steps on the CPU and return the most bytes that were allocated at once.
 
     The same code as a trace runs, for real. Every allocation of PyTorch's CPU allocator counts, from the
-    construction of the model on, unrounded. The arguments are those of :func:`fastbudget.cost.tracing.trace_step`.
+    construction of the model on, unrounded. The arguments are those of
+    :func:`fastbudget.cost.tracing.trace_step`.
     """
     check_precision(precision)
     gc.collect()

@@ -25,7 +25,8 @@ class PeakTensor:
         size_bytes: its size.
         category: one of ``CATEGORIES``.
         module: qualified name of the module that made it; empty for the model itself or the loss.
-        operation: the operation that made it, such as ``aten.mm.default``; None for parameters and inputs given.
+        operation: the operation that made it, such as ``aten.mm.default``; None for parameters and inputs
+            given.
         phase: the phase in which it was made, one of ``PHASES``.
     """
 
@@ -86,14 +87,16 @@ def estimate_memory(log: AllocationLog, operations: OperationTable) -> MemoryEst
     peak = log.event_at_peak
     return MemoryEstimate(
         allocated_bytes=log.peak_bytes,
-        # The seam for the allocator simulation: it replays (log.storage, log.delta_bytes) and knows these three.
+        # The seam for the allocator simulation: it replays (log.storage, log.delta_bytes) and knows these
+        # three.
         active_bytes=None,
         reserved_bytes=None,
         device_bytes=None,
         by_category=log.bytes_by_category(peak) if peak >= 0 else dict.fromkeys(CATEGORIES, 0),
         phase_at_peak=PHASES[int(log.phase[peak])] if peak >= 0 else PHASES[0],
         largest_at_peak=tuple(
-            _peak_tensor(log, operations, int(number)) for number in log.live_storages(peak)[:LARGEST_TENSORS_SHOWN]
+            _peak_tensor(log, operations, int(number))
+            for number in log.live_storages(peak)[:LARGEST_TENSORS_SHOWN]
         ),
         timeline=_timeline(log),
     )

@@ -48,7 +48,7 @@ def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def _grouped_mm_flops(first: torch.Tensor, second: torch.Tensor, out: torch.Tensor) -> int:
-    """Every row meets one group's matrix; two 2-D operands are split along the dimension that is summed over."""
+    """Every row meets one group's matrix; two 2-D operands are split along the summed dimension."""
     if first.dim() == 2 and second.dim() == 2:
         return 2 * first.shape[0] * first.shape[1] * second.shape[1]
     return 2 * out.numel() * first.shape[-1]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from array import array
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +18,6 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..core.errors import InvalidInputError
-
 from .allocation_log import PHASES
 from .fake_kernels import run_fake_kernel
 from .known_values import KnownValues
@@ -29,6 +25,7 @@ from .module_paths import ModulePaths
 from .operation_cost import moved_bytes, operation_flops
 from .operation_table import OperationTable
 from .storage_recorder import StorageRecorder
+from .trace_errors import contents_needed, shape_function_needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -78,7 +75,9 @@ class StepRecorder(TorchDispatchMode):
         kernel_memory: tells what memory a kernel takes for itself beside its outputs.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, model_paths: ModulePaths, kernel_memory: KernelMemory) -> None:
+    def __init__(
+        self, fake_mode: FakeTensorMode, model_paths: ModulePaths, kernel_memory: KernelMemory
+    ) -> None:
         super().__init__()
         self.storages = StorageRecorder()
         self.known = KnownValues()
@@ -171,21 +170,14 @@ class StepRecorder(TorchDispatchMode):
         try:
             return run_fake_kernel(func, args, kwargs, self.known)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise InvalidInputError(
-                f"the model must not let tensor contents steer it for a trace, but {_place_in_user_code()} reads "
-                f"them ({func}). Write it with tensor operations (torch.where), or measure a real run of a small "
-                "batch instead of estimating."
-            ) from error
+            raise contents_needed(str(func)) from error
         except UnsupportedOperatorException as error:
-            raise InvalidInputError(
-                f"the model uses {func} at {_place_in_user_code()}, which has no shape function. Register one with "
-                "torch.library.register_fake, or measure a real run of a small batch instead of estimating."
-            ) from error
+            raise shape_function_needed(str(func)) from error
 
     def _would_write_in_place(self, func: Any, args: Sequence[Any]) -> bool:
-        target = args[0]
+        target: Any = args[0]
         tensor_uses, storage_uses = self._sole_owner_counts
-        if not isinstance(target, FakeTensor) or target._use_count() > tensor_uses:
+        if not _is_fake(target) or target._use_count() > tensor_uses:
             return False
         if torch._C._storage_Use_Count(target.untyped_storage()._cdata) > storage_uses:
             return False
@@ -204,8 +196,12 @@ class StepRecorder(TorchDispatchMode):
         for index in args[1]:
             value = self.known.value_of(index) if isinstance(index, torch.Tensor) else None
             if value is not None and value.dtype in (torch.bool, torch.uint8):
-                positions = torch.nonzero(index)
-                indices.extend(positions.select(1, dim) for dim in range(index.dim()))
+                # A mode is off while it runs, so it calls itself to see these operations too.
+                positions = self.__torch_dispatch__(aten.nonzero.default, (), (index,))
+                indices.extend(
+                    self.__torch_dispatch__(aten.select.int, (), (positions, 1, dim))
+                    for dim in range(index.dim())
+                )
             else:
                 indices.append(index)
         return (args[0], indices)
@@ -232,25 +228,12 @@ class StepRecorder(TorchDispatchMode):
         rows["moved_bytes"].append(moved_bytes([*inputs, *outputs]))
 
 
-_TORCH_HOME = str(Path(torch.__file__).parent)
-_OWN_HOME = str(Path(__file__).parent)
-
-
-def _place_in_user_code() -> str:
-    """Return ``file:line`` of the innermost frame outside torch and this package."""
-    frame = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_TORCH_HOME, _OWN_HOME, "<")):
-            return f"{file}:{frame.f_lineno}"
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return "an unknown place"
+def _is_fake(value: Any) -> bool:
+    return isinstance(value, FakeTensor)
 
 
 class _CountUses(TorchDispatchMode):
-    """Notes the reference counts of the tensor that a backward pass is about to add to, when it is the only owner."""
+    """Notes the reference counts of a tensor that the backward pass adds to and nobody else holds."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Optimizers by name, and the ones whose memory is modeled because PyTorch has no implementation of its own."""
+"""Optimizers by name, and models of those that PyTorch does not have."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def make_optimizer(
     Args:
         optimizer: one of ``OPTIMIZERS``, or a callable ``parameters -> Optimizer``.
         parameters: the trainable parameters.
-        foreach: whether named optimizers update all tensors together, as PyTorch does on GPUs by default, or one
-            after the other, as on CPUs; None leaves the choice to PyTorch.
+        foreach: whether named optimizers update all tensors together, as PyTorch does on GPUs by default, or
+            one after the other, as on CPUs; None leaves the choice to PyTorch.
 
     Raises:
         InvalidInputError: for an unknown name.
@@ -62,8 +62,8 @@ def make_optimizer(
 class AdamW8bitMemory(Optimizer):
     """The memory of bitsandbytes' 8-bit AdamW: it allocates what that does and updates nothing.
 
-    Two states of one byte an element with a float32 scale for each block of 256; tensors under 4096 elements keep
-    float32 states. The update is one fused kernel without temporaries. Two quantization maps are shared.
+    Two states of one byte an element with a float32 scale for each block of 256; tensors under 4096 elements
+    keep float32 states. The update is one fused kernel without temporaries. Two quantization maps are shared.
     Source: ``bitsandbytes.optim.optimizer.Optimizer2State.init_state``.
     """
 
@@ -96,7 +96,7 @@ class AdamW8bitMemory(Optimizer):
 
 
 class Lion(Optimizer):
-    """Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"): one momentum, sign updates."""
+    """Lion: one momentum, sign updates (Chen et al. 2023, "Symbolic Discovery of Optimization ...")."""
 
     def __init__(self, params: Iterable[torch.nn.Parameter], lr: float = 1e-4) -> None:
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.99), "weight_decay": 0.0})

@@ -13,9 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import InvalidInputError, did_you_mean, one_of
-
-from .fake_world import fake_world
 from .cuda_semantics import CudaSemantics
+from .fake_world import fake_world
 from .kernel_memory import CpuKernelMemory, NoKernelMemory
 from .layer_recompute import recomputed_layers
 from .module_paths import ModulePaths
@@ -81,18 +80,18 @@ def trace_step(
 
     Args:
         model: a module, which is left as it was, or a factory, which is called on fake tensors.
-        inputs: a mapping (keywords), a tuple (positions) or a tensor (the one argument) for a micro-batch, or a
-            callable that returns one; it is called on fake tensors.
+        inputs: a mapping (keywords), a tuple (positions) or a tensor (the one argument) for a micro-batch, or
+            a callable that returns one; it is called on fake tensors.
         optimizer: a name or a callable ``parameters -> Optimizer``.
         precision: ``"fp32"``, ``"bf16-mixed"``, ``"fp16-mixed"`` (with gradient scaling) or ``"bf16"``.
         grad_accumulation: micro-batches per optimizer step.
-        recompute: ``"none"`` leaves the model as it is, ``"module"`` calls its ``gradient_checkpointing_enable``,
-            ``"full"`` recomputes each of its repeated blocks.
-        mode: ``"train"``, ``"infer"`` (evaluation mode, no gradients) or ``"gradients"`` (forward and backward of one
-            micro-batch, no optimizer).
+        recompute: ``"none"`` leaves the model as it is, ``"module"`` calls its
+            ``gradient_checkpointing_enable``, ``"full"`` recomputes each of its repeated blocks.
+        mode: ``"train"``, ``"infer"`` (evaluation mode, no gradients) or ``"gradients"`` (forward and
+            backward of one micro-batch, no optimizer).
         loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own.
-        kernels: ``"cpu"``: those of this machine's CPU, with what they take for themselves. ``"cuda"``: those of an
-            NVIDIA GPU; what cuBLAS and cuDNN take for themselves is not in the log.
+        kernels: ``"cpu"``: those of this machine's CPU, with what they take for themselves. ``"cuda"``: those
+            of an NVIDIA GPU; what cuBLAS and cuDNN take for themselves is not in the log.
 
     Raises:
         InvalidInputError: an argument is not usable, or the model's control flow depends on tensor contents.
@@ -103,7 +102,7 @@ def trace_step(
     _check_choice("kernels", kernels, KERNELS)
     if isinstance(grad_accumulation, bool) or not isinstance(grad_accumulation, int) or grad_accumulation < 1:
         raise InvalidInputError(
-            f"grad_accumulation must be a whole number of micro-batches, at least 1, got {grad_accumulation!r}."
+            f"grad_accumulation must be a whole number of at least 1, got {grad_accumulation!r}."
         )
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     paths = ModulePaths()
@@ -111,7 +110,7 @@ def trace_step(
     device: AbstractContextManager[Any] = nullcontext() if kernels == "cpu" else CudaSemantics()
     recorder = StepRecorder(fake_mode, paths, kernel_memory)
     with ExitStack() as stack:
-        surroundings = fake_world(record_random_state=kernels == "cpu")
+        surroundings = fake_world(recorder.known, record_random_state=kernels == "cpu")
         for context in (torch.random.fork_rng(devices=[]), surroundings, fake_mode, paths, recorder, device):
             stack.enter_context(context)
         module = stack.enter_context(_on_fake_tensors(model, precision, fake_mode, recorder))
@@ -132,7 +131,12 @@ def trace_step(
         elif mode == "gradients":
             with _explained(module):
                 run_micro_batch(
-                    module, batch, loss, precision=precision, grad_accumulation=1, enter_phase=recorder.enter_phase
+                    module,
+                    batch,
+                    loss,
+                    precision=precision,
+                    grad_accumulation=1,
+                    enter_phase=recorder.enter_phase,
                 )
         else:
             # PyTorch's own default: all tensors together on GPUs, one after the other on CPUs.
@@ -142,7 +146,10 @@ def trace_step(
         # What dies with the trace's own variables is not part of the step.
         storages.stop()
     return Trace(
-        log=storages.finish(paths.names, kernel_memory.workspace_bytes()), operations=recorder.operations(), num_params=counts[0], num_trainable_params=counts[1]
+        log=storages.finish(paths.names, kernel_memory.workspace_bytes()),
+        operations=recorder.operations(),
+        num_params=counts[0],
+        num_trainable_params=counts[1],
     )
 
 
@@ -190,7 +197,7 @@ def _train(
 def _on_fake_tensors(
     model: ModelOrFactory, precision: str, fake_mode: FakeTensorMode, recorder: StepRecorder
 ) -> Iterator[nn.Module]:
-    """Build the factory's model on fake tensors, or lend the module fake ones and take them back afterwards."""
+    """Build the factory's model on fake tensors, or lend the module fake ones while inside."""
     if isinstance(model, nn.Module):
         with _lent_fake_tensors(model, precision, fake_mode) as module:
             _observe_model(module, recorder)
@@ -202,7 +209,9 @@ def _on_fake_tensors(
         )
     module = model()
     if not isinstance(module, nn.Module):
-        raise InvalidInputError(f"the model factory must return a torch.nn.Module, got {type(module).__name__}.")
+        raise InvalidInputError(
+            f"the model factory must return a torch.nn.Module, got {type(module).__name__}."
+        )
     if precision == "bf16":
         _cast_to_bf16(module)
     _observe_model(module, recorder)
@@ -236,11 +245,11 @@ def _cast_to_bf16(module: nn.Module) -> None:
 @contextmanager
 def _lent_fake_tensors(module: nn.Module, precision: str, fake_mode: FakeTensorMode) -> Iterator[nn.Module]:
     originals = [(owner, dict(owner._parameters), dict(owner._buffers)) for owner in module.modules()]
-    fakes: dict[int, torch.Tensor] = {}
+    fakes: dict[int, Any] = {}
 
     def fake_of(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in fakes:
-            plain = fake_mode.from_tensor(tensor.detach())
+            plain: torch.Tensor = fake_mode.from_tensor(tensor.detach())
             if precision == "bf16" and plain.is_floating_point():
                 plain = plain.to(torch.bfloat16)
             fakes[id(tensor)] = (
@@ -276,6 +285,7 @@ def _kept_modes(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def module_checkpointing(module: nn.Module) -> Iterator[None]:
+    """Turn on the recompute that a ``transformers`` model brings along, while inside."""
     enable = getattr(module, "gradient_checkpointing_enable", None)
     if enable is None:
         raise InvalidInputError(

@@ -26,7 +26,8 @@ def check_precision(precision: str) -> None:
     """Raise InvalidInputError unless ``precision`` is one of ``PRECISIONS``."""
     if precision not in PRECISIONS:
         raise InvalidInputError(
-            f"precision must be one of {one_of(PRECISIONS)}, got {precision!r}.{did_you_mean(str(precision), PRECISIONS)}"
+            f"precision must be one of {one_of(PRECISIONS)}, got {precision!r}."
+            f"{did_you_mean(str(precision), PRECISIONS)}"
         )
 
 
@@ -37,7 +38,7 @@ def autocast(precision: str) -> AbstractContextManager[Any]:
 
 
 def inputs_in(precision: str, inputs: Inputs) -> Inputs:
-    """Return the inputs as the precision wants them: pure ``bf16`` takes its floating-point inputs in bfloat16."""
+    """Return the inputs as the precision wants them: pure ``bf16`` takes floating-point ones in bfloat16."""
 
     def cast(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(torch.bfloat16) if precision == "bf16" and tensor.is_floating_point() else tensor
@@ -60,6 +61,7 @@ def loss_of(outputs: Any, inputs: Inputs, loss: Loss | None) -> torch.Tensor:
     Raises:
         InvalidInputError: no loss was given and the outputs hold none, or the loss is no scalar tensor.
     """
+    value: Any
     if loss is not None:
         value = loss(outputs, inputs)
     elif isinstance(outputs, torch.Tensor):
@@ -69,16 +71,21 @@ def loss_of(outputs: Any, inputs: Inputs, loss: Loss | None) -> torch.Tensor:
     else:
         value = getattr(outputs, "loss", None)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
-        got = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+        got = (
+            f"a tensor of shape {list(value.shape)}"
+            if isinstance(value, torch.Tensor)
+            else type(value).__name__
+        )
         raise InvalidInputError(
-            f"the loss must be a tensor with one element, got {got} from outputs of type {type(outputs).__name__}. "
-            "Pass loss=lambda outputs, batch: ..., or give the model what it needs to compute its own (labels)."
+            f"the loss must be a tensor with one element, got {got} from outputs of type "
+            f"{type(outputs).__name__}. Pass loss=lambda outputs, batch: ..., or give the model what it "
+            "needs to compute its own (labels)."
         )
     return value.reshape(()) if value.dim() else value
 
 
 class GradientScaler:
-    """The device work of ``torch.amp.GradScaler``, without its decision to skip a step, which reads a value."""
+    """The device work of ``torch.amp.GradScaler``, without its decision to skip, which reads a value."""
 
     def __init__(self) -> None:
         self._scale = torch.full((), 65536.0)
@@ -90,7 +97,9 @@ class GradientScaler:
     @torch.no_grad()
     def unscale(self, optimizer: Optimizer) -> None:
         """Divide the gradients by the scale, in place, and look for infinities."""
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [
+            p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None
+        ]
         found_infinite = torch.full((), 0.0)
         torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_infinite, self._scale.reciprocal())
 
