@@ -29,6 +29,8 @@ def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[Non
     - Initialisers leave fake tensors alone: there is nothing to fill, and some need contents to work.
     - The random state that checkpointing saves is a fake tensor where its memory is to be recorded.
     - A copied fake tensor stays in the mode that made it; a copy of the mode would not recognize its views.
+    - ``module.to()`` gives a fake parameter its new contents as it does a real one; its own way for fake ones, to
+      swap the tensors, refuses tensors that are followed by weak references.
     - ``numpy()`` works where contents are known.
     - ``transformers`` skips checks of masks when it sees fake tensors; the real run makes them, so must we.
     """
@@ -46,6 +48,7 @@ def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[Non
         copy_mode = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
         stack.enter_context(copy_mode)
         stack.enter_context(mock.patch.object(FakeTensor, "numpy", _numpy_with(known), create=True))
+        stack.enter_context(mock.patch.object(torch.utils, "swap_tensors", _swap_with(known)))
         if record_random_state:
             stack.enter_context(mock.patch.object(torch, "get_rng_state", _fake_rng_state))
         stack.enter_context(mock.patch.object(torch, "set_rng_state", lambda _: None))
@@ -71,6 +74,19 @@ def _unless_fake(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _fake_rng_state() -> torch.Tensor:
     return torch.empty(_RNG_STATE_BYTES, dtype=torch.uint8)
+
+
+def _swap_with(known: KnownValues) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    swap_tensors = torch.utils.swap_tensors
+
+    def swap(first: torch.Tensor, second: torch.Tensor) -> None:
+        if not isinstance(first, FakeTensor):
+            swap_tensors(first, second)
+            return
+        known.forget(first)
+        first.data = second.detach()
+
+    return swap
 
 
 def _numpy_with(known: KnownValues) -> Callable[..., Any]:

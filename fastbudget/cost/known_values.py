@@ -50,6 +50,10 @@ class KnownValues:
             with no_dispatch():
                 self._twins[fake] = real.detach().clone()
 
+    def forget(self, fake: torch.Tensor) -> None:
+        """No longer know the contents of ``fake``."""
+        self._twins.pop(fake, None)
+
     def value_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the contents of a tensor, or None where they are not known."""
         if type(tensor) is torch.Tensor:

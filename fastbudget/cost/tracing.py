@@ -213,7 +213,7 @@ def _on_fake_tensors(
             f"the model factory must return a torch.nn.Module, got {type(module).__name__}."
         )
     if precision == "bf16":
-        _cast_to_bf16(module)
+        module.to(torch.bfloat16)
     _observe_model(module, recorder)
     yield module
 
@@ -223,23 +223,6 @@ def _observe_model(module: nn.Module, recorder: StepRecorder) -> None:
         recorder.observe_existing(buffer, "buffer")
     for parameter in module.parameters():
         recorder.observe_existing(parameter, "parameter")
-
-
-def _cast_to_bf16(module: nn.Module) -> None:
-    # Not module.to(): on fake tensors it swaps contents, which tensors that are followed do not allow.
-    casts: dict[int, torch.Tensor] = {}
-    for owner in module.modules():
-        for name, parameter in list(owner._parameters.items()):
-            if parameter is None:
-                continue
-            if id(parameter) not in casts:
-                casts[id(parameter)] = nn.Parameter(
-                    parameter.detach().to(torch.bfloat16), requires_grad=parameter.requires_grad
-                )
-            owner._parameters[name] = casts[id(parameter)]  # type: ignore[assignment]
-        for name, buffer in list(owner._buffers.items()):
-            if buffer is not None and buffer.is_floating_point():
-                owner._buffers[name] = buffer.to(torch.bfloat16)
 
 
 @contextmanager
