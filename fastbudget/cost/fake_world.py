@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -32,9 +34,15 @@ def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[Non
     - ``module.to()`` gives a fake parameter its new contents as it does a real one; its own way for fake ones, to
       swap the tensors, refuses tensors that are followed by weak references.
     - ``numpy()`` works where contents are known.
+    - The logs and warnings of fake tensors are for those who write fake kernels; what a user needs is raised.
     - ``transformers`` skips checks of masks when it sees fake tensors; the real run makes them, so must we.
     """
     with ExitStack() as stack:
+        stack.enter_context(
+            mock.patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
+        )
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
         for name, function in _initialisers():
             stack.enter_context(mock.patch.object(torch.nn.init, name, _unless_fake(function)))
         hf_initialisers = sys.modules.get("transformers.initialization")

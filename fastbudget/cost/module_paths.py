@@ -45,7 +45,8 @@ class ModulePaths:
         """Return the index of the running module; ``node`` is the running backward node, or None."""
         if self._stack:
             index = self._stack[-1]
-            self._module_of_sequence[torch._C._autograd._get_sequence_nr() - 1] = index
+            # The first operation after a node was made is the node's own; later ones may make none.
+            self._module_of_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, index)
             return index
         if node is not None:
             return self._module_of_sequence.get(node._sequence_nr(), 0)
