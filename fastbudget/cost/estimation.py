@@ -67,7 +67,9 @@ def estimate(
         grad_accumulation: micro-batches per optimizer step.
         recompute: ``"none"``, ``"module"`` (the model's own ``gradient_checkpointing_enable``) or ``"full"``
             (each repeated block).
-        mode: ``"train"`` or ``"infer"`` (evaluation mode, no gradients).
+        mode: ``"train"``; ``"infer"`` (evaluation mode, no gradients); ``"decode"`` (for generating models of
+            ``transformers``: the inputs are the prompt, the step is the token after it with a key-value
+            cache, which counts as a buffer; memory covers both).
         loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own: a scalar output, ``.loss`` or
             ``["loss"]``.
 
@@ -87,8 +89,9 @@ def estimate(
         kernels=kernels,
     )
     operations = trace.operations
-    if mode == "infer":
-        forward_flops = step_flops = operations.flops_in("evaluate", step=0)
+    if mode in ("infer", "decode"):
+        step = 0 if mode == "infer" else 1  # the prompt comes before the step
+        forward_flops = step_flops = operations.flops_in("evaluate", step=step)
     else:
         forward_flops = operations.flops_in("forward", "loss", step=1)
         step_flops = operations.flops_in("forward", "loss", "backward", "optimizer", step=1)

@@ -31,7 +31,8 @@ def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[Non
     - Initialisers leave fake tensors alone: there is nothing to fill, and some need contents to work.
     - The random state that checkpointing saves is a fake tensor where its memory is to be recorded.
     - A copied fake tensor stays in the mode that made it; a copy of the mode would not recognize its views.
-    - ``module.to()`` gives a fake parameter its new contents as it does a real one; its own way for fake ones, to
+    - ``module.to()`` gives a fake parameter its new contents as it does a real one; its own way for fake
+      ones, to
       swap the tensors, refuses tensors that are followed by weak references.
     - ``numpy()`` works where contents are known.
     - The logs and warnings of fake tensors are for those who write fake kernels; what a user needs is raised.

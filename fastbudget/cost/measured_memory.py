@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from .decoding_step import run_decoding
 from .layer_recompute import recomputed_layers
 from .traced_optimizers import make_optimizer
 from .tracing import module_checkpointing
@@ -75,9 +76,12 @@ def _run(
     module.train(mode == "train")
     batch = inputs_in(precision, inputs())
     with ExitStack() as stack:
-        if mode == "infer":
+        if mode in ("infer", "decode"):
             with torch.no_grad(), autocast(precision):
-                call_model(module, batch)
+                if mode == "infer":
+                    call_model(module, batch)
+                else:
+                    run_decoding(module, batch)
             return
         if recompute == "module":
             stack.enter_context(module_checkpointing(module))

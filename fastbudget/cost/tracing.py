@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import InvalidInputError, did_you_mean, one_of
 from .cuda_semantics import CudaSemantics
+from .decoding_step import run_decoding
 from .fake_world import fake_world
 from .kernel_memory import CpuKernelMemory, NoKernelMemory
 from .layer_recompute import recomputed_layers
@@ -42,7 +44,8 @@ ModelOrFactory = nn.Module | Callable[[], nn.Module]
 OptimizerChoice = str | Callable[[Iterable[nn.Parameter]], "Optimizer"]
 
 RECOMPUTE = ("none", "module", "full")
-MODES = ("train", "infer", "gradients")
+MODES = ("train", "infer", "decode", "gradients")
+_WITHOUT_GRADIENTS = ("infer", "decode")
 KERNELS = ("cpu", "cuda")
 
 
@@ -87,8 +90,9 @@ def trace_step(
         grad_accumulation: micro-batches per optimizer step.
         recompute: ``"none"`` leaves the model as it is, ``"module"`` calls its
             ``gradient_checkpointing_enable``, ``"full"`` recomputes each of its repeated blocks.
-        mode: ``"train"``, ``"infer"`` (evaluation mode, no gradients) or ``"gradients"`` (forward and
-            backward of one micro-batch, no optimizer).
+        mode: ``"train"``; ``"infer"`` (evaluation mode, no gradients); ``"decode"`` (a prompt, then the token
+            after it with a key-value cache); ``"gradients"`` (forward and backward of one micro-batch, no
+            optimizer).
         loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own.
         kernels: ``"cpu"``: those of this machine's CPU, with what they take for themselves. ``"cuda"``: those
             of an NVIDIA GPU; what cuBLAS and cuDNN take for themselves is not in the log.
@@ -116,18 +120,21 @@ def trace_step(
         module = stack.enter_context(_on_fake_tensors(model, precision, fake_mode, recorder))
         stack.enter_context(_kept_modes(module))
         paths.register(module)
-        module.train(mode != "infer")
+        module.train(mode not in _WITHOUT_GRADIENTS)
         parameters = list(module.parameters())
         counts = (sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad))
         batch = _fake_inputs(inputs, precision, fake_mode, recorder)
-        if mode != "infer" and recompute == "module":
+        if mode not in _WITHOUT_GRADIENTS and recompute == "module":
             stack.enter_context(module_checkpointing(module))
-        elif mode != "infer" and recompute == "full":
+        elif mode not in _WITHOUT_GRADIENTS and recompute == "full":
             stack.enter_context(recomputed_layers(module))
-        if mode == "infer":
+        if mode in _WITHOUT_GRADIENTS:
             recorder.enter_phase("evaluate")
             with torch.no_grad(), autocast(precision), _explained(module):
-                call_model(module, batch)
+                if mode == "infer":
+                    call_model(module, batch)
+                else:
+                    run_decoding(module, batch, prompt_done=partial(_begin_decoding, recorder))
         elif mode == "gradients":
             with _explained(module):
                 run_micro_batch(
@@ -151,6 +158,16 @@ def trace_step(
         num_params=counts[0],
         num_trainable_params=counts[1],
     )
+
+
+def _begin_decoding(recorder: StepRecorder, cache: Any) -> None:
+    """Count what follows to the steady step; the cache is state that stays."""
+    recorder.step = 1
+    for layer in getattr(cache, "layers", cache):
+        parts = layer if isinstance(layer, (tuple, list)) else vars(layer).values()
+        for part in parts:
+            if isinstance(part, torch.Tensor):
+                recorder.storages.label(part, "buffer")
 
 
 def _train(

@@ -115,7 +115,7 @@ def test_flops_of_a_linear_layer():
 def test_moved_bytes_of_a_linear_layer():
     trace = trace_step(lambda: nn.Linear(WIDTH, HIDDEN), features, loss=mean_square)
     table = trace.operations
-    product = [i for i in range(len(table)) if table.names[table.name[i]] == "aten.addmm.default"][0]
+    product = next(i for i in range(len(table)) if table.names[table.name[i]] == "aten.addmm.default")
     operands = BATCH * WIDTH + WIDTH * HIDDEN + HIDDEN + BATCH * HIDDEN
     assert table.moved_bytes[product] == 4 * operands
 
@@ -144,7 +144,7 @@ def test_log_is_consistent():
 
 def test_steady_step_leaves_nothing_behind():
     log = trace_step(perceptron, features, loss=mean_square).log
-    left = [number for number in log.live_storages(len(log.storage) - 1)]
+    left = log.live_storages(len(log.storage) - 1)
     kinds = {CATEGORIES[log.category[number]] for number in left}
     assert kinds <= {"parameter", "optimizer_state", "input", "buffer"}
 
@@ -287,7 +287,7 @@ def test_unusable_models():
 
 
 def test_inputs_that_do_not_fit_say_what_was_done():
-    with pytest.raises(Exception, match="reduction dim|shapes") as caught:
+    with pytest.raises(Exception, match=r"reduction dim|shapes") as caught:
         trace_step(perceptron, torch.randn(4, 3), loss=mean_square)
     assert any("tracing a step of Sequential" in note for note in caught.value.__notes__)
 
@@ -303,3 +303,31 @@ def test_low_rank_adapters_train_little():
     assert trace.num_trainable_params == 4 * (WIDTH + HIDDEN)
     measured = measure_step(adapted, features, loss=mean_square)
     assert trace.log.peak_bytes == pytest.approx(measured, rel=1e-3)
+
+
+def test_decoding_keeps_a_cache_and_matches_a_real_run():
+    transformers = pytest.importorskip("transformers")
+    layers, batch, length, heads, head = 2, 3, 40, 2, 16
+
+    def factory():
+        config = transformers.LlamaConfig(
+            vocab_size=200,
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=layers,
+            num_attention_heads=4,
+            num_key_value_heads=heads,
+        )
+        return transformers.LlamaForCausalLM(config)
+
+    def prompt():
+        return {"input_ids": torch.randint(3, 200, (batch, length))}
+
+    trace = trace_step(factory, prompt, mode="decode")
+    assert trace.log.peak_bytes == pytest.approx(measure_step(factory, prompt, mode="decode"), rel=1e-3)
+    cache = 2 * layers * batch * heads * length * head * 4
+    assert trace.log.bytes_by_category(trace.log.event_at_peak)["buffer"] <= cache + 4096
+    prompt_flops, token_flops = (trace.operations.flops_in("evaluate", step=step) for step in (0, 1))
+    assert token_flops < prompt_flops / 10
+    with pytest.raises(InvalidInputError, match="input_ids"):
+        trace_step(perceptron, features, mode="decode")
