@@ -48,7 +48,7 @@ class KnownValues:
         """Keep a copy of ``real`` as the contents of ``fake``: in-place operations leave ``real`` alone."""
         if real.numel() <= LARGEST_KNOWN:
             with no_dispatch():
-                self._twins[fake] = real.detach().clone()
+                self._twins[fake] = real.detach().cpu().clone()
 
     def forget(self, fake: torch.Tensor) -> None:
         """No longer know the contents of ``fake``."""

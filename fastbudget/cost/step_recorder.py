@@ -25,7 +25,7 @@ from .module_paths import ModulePaths
 from .operation_cost import moved_bytes, operation_flops
 from .operation_table import OperationTable
 from .storage_recorder import StorageRecorder
-from .trace_errors import contents_needed, shape_function_needed
+from .trace_errors import contents_needed, device_not_traced, shape_function_needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,6 +147,8 @@ class StepRecorder(TorchDispatchMode):
         out = self._run(func, args, kwargs, value)
         outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
         for tensor in outputs:
+            if tensor.device.type != "cpu":
+                raise device_not_traced(tensor.device)
             self.storages.observe(tensor, module, operation)
         if taken is not None:
             self.storages.give_back(taken)

@@ -30,6 +30,14 @@ def shape_function_needed(operation: str) -> InvalidInputError:
     )
 
 
+def device_not_traced(device: torch.device) -> InvalidInputError:
+    """Return the error for a tensor made on another device, on which autograd would abort the process."""
+    return InvalidInputError(
+        f"a traced model must live on the CPU, but {_place_in_user_code()} makes a tensor on {device}. Leave "
+        "out devices in the model and its factory; hardware= decides which kernels are assumed."
+    )
+
+
 def _place_in_user_code() -> str:
     """Return ``file:line`` of the innermost frame outside torch and this package."""
     frame = sys._getframe(1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import InvalidInputError, did_you_mean, one_of
@@ -224,7 +225,8 @@ def _on_fake_tensors(
         raise InvalidInputError(
             f"model must be a torch.nn.Module or a factory that returns one, got {type(model).__name__}."
         )
-    module = model()
+    with _factory_explained():
+        module = model()
     if not isinstance(module, nn.Module):
         raise InvalidInputError(
             f"the model factory must return a torch.nn.Module, got {type(module).__name__}."
@@ -242,6 +244,31 @@ def _observe_model(module: nn.Module, recorder: StepRecorder) -> None:
         recorder.observe_existing(parameter, "parameter")
 
 
+def _fake_on_cpu(tensor: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
+    """Return a fake CPU tensor like this one, which may be on any device."""
+    if tensor.device.type == "cpu":
+        return fake_mode.from_tensor(tensor)
+    fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return fake.requires_grad_(tensor.requires_grad)
+
+
+@contextmanager
+def _factory_explained() -> Iterator[None]:
+    """Say what a model factory must do when it fails on fake CPU tensors."""
+    try:
+        yield
+    except InvalidInputError:
+        raise
+    except Exception as error:
+        if any(word in str(error) for word in ("CUDA", "NVIDIA", "cuda")):
+            raise InvalidInputError(
+                f"the model factory must build on the CPU, where it is traced, but it needs a GPU: {error} "
+                "Leave out devices in the factory; hardware= decides which kernels are assumed."
+            ) from error
+        error.add_note("fastbudget was calling the model factory on fake tensors, which have no contents.")
+        raise
+
+
 @contextmanager
 def _lent_fake_tensors(module: nn.Module, precision: str, fake_mode: FakeTensorMode) -> Iterator[nn.Module]:
     originals = [(owner, dict(owner._parameters), dict(owner._buffers)) for owner in module.modules()]
@@ -249,7 +276,9 @@ def _lent_fake_tensors(module: nn.Module, precision: str, fake_mode: FakeTensorM
 
     def fake_of(tensor: torch.Tensor) -> torch.Tensor:
         if id(tensor) not in fakes:
-            plain: torch.Tensor = fake_mode.from_tensor(tensor.detach())
+            with no_dispatch():
+                plain = tensor.detach()
+            plain = _fake_on_cpu(plain, fake_mode)
             if precision == "bf16" and plain.is_floating_point():
                 plain = plain.to(torch.bfloat16)
             fakes[id(tensor)] = (
@@ -307,7 +336,7 @@ def _fake_inputs(
     def convert(tensor: torch.Tensor) -> torch.Tensor:
         fake = tensor
         if not isinstance(tensor, torch._subclasses.fake_tensor.FakeTensor):
-            fake = fake_mode.from_tensor(tensor)
+            fake = _fake_on_cpu(tensor, fake_mode)
             if not tensor.is_floating_point():
                 recorder.known.remember_copy(fake, tensor)
         return fake

@@ -331,3 +331,22 @@ def test_decoding_keeps_a_cache_and_matches_a_real_run():
     assert token_flops < prompt_flops / 10
     with pytest.raises(InvalidInputError, match="input_ids"):
         trace_step(perceptron, features, mode="decode")
+
+
+def test_a_factory_that_wants_a_gpu():
+    with pytest.raises(InvalidInputError, match="on the CPU"):
+        trace_step(lambda: nn.Linear(WIDTH, WIDTH, device="cuda"), features, loss=mean_square)
+
+
+def test_a_model_on_the_meta_device():
+    with torch.device("meta"):
+        model = perceptron()
+    on_meta = trace_step(model, features(), loss=mean_square).log.peak_bytes
+    assert on_meta == trace_step(perceptron(), features(), loss=mean_square).log.peak_bytes
+    assert all(parameter.device.type == "meta" for parameter in model.parameters())
+
+
+def test_sizes_beyond_int64():
+    with pytest.raises(Exception, match="overflow") as caught:
+        trace_step(lambda: nn.Linear(2**40, 2**40), features, loss=mean_square)
+    assert caught.value.__notes__
