@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -122,6 +123,17 @@ def markdown(rows, machine):
     return head + "\n".join(summarize(rows)) + "\n"
 
 
+def run_child(name):
+    """Run an architecture in a process of its own: no memory of another one's run is about."""
+    return subprocess.run(
+        [sys.executable, __file__, "--child", name],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
 def machine_description():
     import torch
     import transformers
@@ -156,6 +168,7 @@ def write_docs(path, table):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--only", nargs="*", metavar="ARCHITECTURE")
+    parser.add_argument("--jobs", type=int, default=1, help="architectures to run at the same time")
     parser.add_argument("--docs", type=Path, help="put the table into this Markdown file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -166,21 +179,16 @@ def main():
     from transformer_models import NAMES
 
     rows, failures = [], []
-    for name in options.only or NAMES:
-        child = subprocess.run(
-            [sys.executable, __file__, "--child", name],
-            capture_output=True,
-            text=True,
-            check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
-        new = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
-        rows += new
-        largest = max((abs(row["error"]) for row in new), default=float("nan"))
-        print(f"{name:14s} {len(new):3d} cases, largest error {largest:.4%}", flush=True)
-        if child.returncode:
-            failures.append(name)
-            print(child.stderr[-1500:], file=sys.stderr)
+    names = options.only or NAMES
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for name, child in zip(names, pool.map(run_child, names), strict=True):
+            new = [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
+            rows += new
+            largest = max((abs(row["error"]) for row in new), default=float("nan"))
+            print(f"{name:14s} {len(new):3d} cases, largest error {largest:.4%}", flush=True)
+            if child.returncode:
+                failures.append(name)
+                print(child.stderr[-1500:], file=sys.stderr)
     machine = machine_description()
     if not options.only:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)

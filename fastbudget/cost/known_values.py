@@ -64,13 +64,20 @@ class KnownValues:
         return twin
 
     def compute(
-        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: list[torch.Tensor]
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        tensors: list[torch.Tensor],
+        outputs: Sequence[torch.Tensor] = (),
     ) -> Any | None:
         """Run the operation on real values and return its result; None unless every input is known.
 
-        Tensors that the operation would write to with unknown contents are forgotten.
+        Tensors that the operation would write to with unknown contents are forgotten. Results that would be
+        as large as ``outputs`` are not computed when those are too large to keep.
         """
         known = func.overloadpacket not in _WITHOUT_CONTENTS
+        known = known and (func.is_view or sum(tensor.numel() for tensor in outputs) <= LARGEST_KNOWN)
         for tensor in tensors:
             if self.value_of(tensor) is None:
                 known = False

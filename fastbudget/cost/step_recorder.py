@@ -40,18 +40,16 @@ _OPTIMIZER = PHASES.index("optimizer")
 
 # Questions about a tensor, not work on it.
 _QUESTIONS = {torch.ops.prim.device.default}
-# A backward formula writes in place into its own fresh tensor, unless a tensor subclass or a dispatch mode is
-# about: then it makes a copy. The traced run must do what the real one does.
+# Autograd sums gradients, and fills fresh tensors, in place, unless a tensor subclass or a dispatch mode is
+# about: then it makes copies. The traced run must do what the real one does.
 _IN_PLACE_IN_BACKWARD = {
     aten.add.Tensor: aten.add_.Tensor,
     aten.index_put.default: aten.index_put_.default,
     aten.scatter_add.default: aten.scatter_add_.default,
     aten.index_add.default: aten.index_add_.default,
     aten.scatter.src: aten.scatter_.src,
-    aten.scatter.value: aten.scatter_.value,
-    aten.masked_fill.Scalar: aten.masked_fill_.Scalar,
-    aten.masked_fill.Tensor: aten.masked_fill_.Tensor,
 }
+_INDEX_NODE = "IndexBackward0"
 _READS_VALUE = {aten._local_scalar_dense.default, aten.is_nonzero.default, aten.equal.default}
 _SHAPE_FROM_VALUES = {
     aten.nonzero.default,
@@ -132,12 +130,14 @@ class StepRecorder(TorchDispatchMode):
             return func(*args, **kwargs)
         node = torch._C._current_autograd_node()
         in_backward = node is not None and not torch.is_grad_enabled()
-        if in_backward and func in _IN_PLACE_IN_BACKWARD and self._would_write_in_place(func, args):
+        if in_backward and func in _IN_PLACE_IN_BACKWARD and self._would_write_in_place(func, args, node):
             func = _IN_PLACE_IN_BACKWARD[func]
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        value = self.known.compute(func, args, kwargs, inputs)
-        if func in _READS_VALUE and value is not None:
-            return value
+        value = None
+        if func in _READS_VALUE or func in _SHAPE_FROM_VALUES:
+            value = self.known.compute(func, args, kwargs, inputs)
+            if func in _READS_VALUE and value is not None:
+                return value
         if func is aten.index.Tensor:
             args = self._with_positions_for_masks(args)
         module = self._paths.current(node)
@@ -152,6 +152,8 @@ class StepRecorder(TorchDispatchMode):
             self.storages.observe(tensor, module, operation)
         if taken is not None:
             self.storages.give_back(taken)
+        if value is None:
+            value = self.known.compute(func, args, kwargs, inputs, outputs)
         if value is not None:
             for tensor, real in zip(outputs, tree_leaves(value), strict=False):
                 if isinstance(real, torch.Tensor):
@@ -176,7 +178,7 @@ class StepRecorder(TorchDispatchMode):
         except UnsupportedOperatorException as error:
             raise shape_function_needed(str(func)) from error
 
-    def _would_write_in_place(self, func: Any, args: Sequence[Any]) -> bool:
+    def _would_write_in_place(self, func: Any, args: Sequence[Any], node: Any) -> bool:
         target: Any = args[0]
         tensor_uses, storage_uses = self._sole_owner_counts
         if not _is_fake(target) or target._use_count() > tensor_uses:
@@ -190,7 +192,8 @@ class StepRecorder(TorchDispatchMode):
                 and other.shape == target.shape
                 and is_non_overlapping_and_dense_or_false(target)
             )
-        return True
+        # The gradient of an assignment (IndexPutBackward) is a copy in a real run too.
+        return func is not aten.index_put.default or node.name() == _INDEX_NODE
 
     def _with_positions_for_masks(self, args: Sequence[Any]) -> Sequence[Any]:
         """Replace boolean masks in an index by positions, as the CPU kernel does, where the mask is known."""

@@ -350,3 +350,34 @@ def test_sizes_beyond_int64():
     with pytest.raises(Exception, match="overflow") as caught:
         trace_step(lambda: nn.Linear(2**40, 2**40), features, loss=mean_square)
     assert caught.value.__notes__
+
+
+def test_large_results_of_small_known_tensors_are_not_computed():
+    class Distances(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(WIDTH, 1)
+
+        def forward(self, x):
+            positions = torch.arange(1 << 18)
+            far = (positions[:, None] - positions[None, :]).abs()  # half a tebibyte, if it were real
+            return self.linear(x).sum() + far[0, 0]
+
+    assert trace_step(Distances, features, mode="infer").log.peak_bytes > 1 << 39
+
+
+def test_gradients_of_assignments_are_copies():
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(WIDTH, 4 * WIDTH)
+
+        def forward(self, x):
+            y = self.linear(x)
+            rows = torch.arange(0, BATCH, 2)
+            y = y.masked_fill(torch.ones_like(y, dtype=torch.bool).triu(), 0.0)
+            y = y.index_put((rows,), torch.zeros(()))
+            return y.scatter(1, torch.zeros(BATCH, 1, dtype=torch.long), 1.0)[rows]
+
+    predicted = trace_step(Masked, features, loss=mean_square).log.peak_bytes
+    assert predicted == pytest.approx(measure_step(Masked, features, loss=mean_square), rel=1e-3)
