@@ -118,7 +118,9 @@ def _attention(
             attn_mask = attn_mask.to(dtype)
     head = query.shape[-1]
     fused = query.dim() == 4 and head == value.shape[-1] and query.dtype in (*_LOW_PRECISION, torch.float32)
-    if fused and attn_mask is None and query.dtype in _LOW_PRECISION and head <= _LARGEST_FLASH_HEAD:
+    same_heads = query.dim() == 4 and query.shape[1] == key.shape[1] == value.shape[1]
+    flash = query.dtype in _LOW_PRECISION and head <= _LARGEST_FLASH_HEAD and (same_heads or enable_gqa)
+    if fused and flash and attn_mask is None:
         padded = -head % 8
         if padded:
             query, key, value = (F.pad(part, (0, padded)) for part in (query, key, value))
@@ -126,7 +128,7 @@ def _attention(
             query, key, value, dropout_p, is_causal, scale=head**-0.5 if scale is None else scale
         )[0]
         return out[..., :head] if padded else out
-    if fused and query.shape[1] == key.shape[1] and head % 4 == 0:
+    if fused and same_heads and head % 4 == 0:
         bias = None if attn_mask is None else _attention_bias(attn_mask, query, key)
         needs_gradient = query.requires_grad or key.requires_grad or value.requires_grad
         return aten._scaled_dot_product_efficient_attention(

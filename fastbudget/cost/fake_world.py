@@ -28,6 +28,9 @@ _RNG_STATE_BYTES = torch.get_rng_state().numel()
 def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[None]:
     """Make initialisers, random states and checks for fake tensors fit for a traced run.
 
+    They are changed for the whole process, not for one thread.
+
+
     - Initialisers leave fake tensors alone: there is nothing to fill, and some need contents to work.
     - The random state that checkpointing saves is a fake tensor where its memory is to be recorded.
     - A copied fake tensor stays in the mode that made it; a copy of the mode would not recognize its views.
@@ -93,6 +96,7 @@ def _swap_with(known: KnownValues) -> Callable[[torch.Tensor, torch.Tensor], Non
             swap_tensors(first, second)
             return
         known.forget(first)
+        first.constant = None
         first.data = second.detach()
 
     return swap

@@ -54,6 +54,18 @@ class Tied(nn.Module):
         return F.cross_entropy(self.head(self.embedding(ids)).flatten(0, 1), ids.flatten())
 
 
+class Scaled(nn.Module):
+    """A parameter whose contents the trace knows, until the precision changes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+        self.scale = nn.Parameter(torch.tensor(2.5))
+
+    def forward(self, x):
+        return self.linear(x) * self.scale
+
+
 def features():
     return torch.randn(BATCH, WIDTH)
 
@@ -80,6 +92,7 @@ CASES = {
     "lion": (perceptron, features, {"optimizer": "lion"}),
     "muon": (perceptron, features, {"optimizer": "muon"}),
     "bf16": (perceptron, features, {"precision": "bf16"}),
+    "bf16 with a scalar": (Scaled, features, {"precision": "bf16"}),
     "bf16-mixed": (perceptron, features, {"precision": "bf16-mixed"}),
     "fp16-mixed": (perceptron, features, {"precision": "fp16-mixed"}),
     "accumulation": (perceptron, features, {"grad_accumulation": 3}),
