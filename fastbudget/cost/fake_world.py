@@ -26,17 +26,15 @@ _RNG_STATE_BYTES = torch.get_rng_state().numel()
 
 @contextmanager
 def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[None]:
-    """Make initialisers, random states and checks for fake tensors fit for a traced run.
+    """Make initializers, random states and checks for fake tensors fit for a traced run.
 
     They are changed for the whole process, not for one thread.
 
-
-    - Initialisers leave fake tensors alone: there is nothing to fill, and some need contents to work.
+    - Initializers leave fake tensors alone: there is nothing to fill, and some need contents to work.
     - The random state that checkpointing saves is a fake tensor where its memory is to be recorded.
     - A copied fake tensor stays in the mode that made it; a copy of the mode would not recognize its views.
     - ``module.to()`` gives a fake parameter its new contents as it does a real one; its own way for fake
-      ones, to
-      swap the tensors, refuses tensors that are followed by weak references.
+      ones, to swap the tensors, refuses tensors that are followed by weak references.
     - ``numpy()`` works where contents are known.
     - The logs and warnings of fake tensors are for those who write fake kernels; what a user needs is raised.
     - ``transformers`` skips checks of masks when it sees fake tensors; the real run makes them, so must we.
@@ -47,11 +45,11 @@ def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[Non
         )
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
-        for name, function in _initialisers():
+        for name, function in _initializers():
             stack.enter_context(mock.patch.object(torch.nn.init, name, _unless_fake(function)))
-        hf_initialisers = sys.modules.get("transformers.initialization")
-        if hf_initialisers is not None:
-            table = hf_initialisers.TORCH_INIT_FUNCTIONS
+        hf_initializers = sys.modules.get("transformers.initialization")
+        if hf_initializers is not None:
+            table = hf_initializers.TORCH_INIT_FUNCTIONS
             guarded = {name: _unless_fake(function) for name, function in table.items()}
             stack.enter_context(mock.patch.dict(table, guarded))
         hf_imports = sys.modules.get("transformers.utils.import_utils")
@@ -67,7 +65,7 @@ def fake_world(known: KnownValues, *, record_random_state: bool) -> Iterator[Non
         yield
 
 
-def _initialisers() -> list[tuple[str, Callable[..., Any]]]:
+def _initializers() -> list[tuple[str, Callable[..., Any]]]:
     return [
         (name, function)
         for name, function in vars(torch.nn.init).items()
@@ -78,10 +76,10 @@ def _initialisers() -> list[tuple[str, Callable[..., Any]]]:
 def _unless_fake(function: Callable[..., Any]) -> Callable[..., Any]:
     # A module imported during the trace may keep this function for good, so it must still fill real tensors.
     @wraps(function)
-    def initialise(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def initialize(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return tensor if isinstance(tensor, FakeTensor) else function(tensor, *args, **kwargs)
 
-    return initialise
+    return initialize
 
 
 def _fake_rng_state() -> torch.Tensor:
