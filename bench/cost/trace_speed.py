@@ -53,13 +53,14 @@ def trace(size):
         tokens = torch.randint(0, 128256, (1, LENGTH))
         return {"input_ids": tokens, "labels": tokens}
 
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     estimate = fb.estimate(factory, inputs, hardware="cuda", precision="bf16-mixed")
     seconds = time.perf_counter() - began
+    cpu_seconds = time.process_time() - began_cpu
     limit_s, limit_bytes = LIMITS[size]
     after = resident_bytes()
     print(
-        f"llama-3-{size}: {seconds:.1f} s (limit {limit_s:.0f}), {after / 2**30:.2f} GiB resident at most, "
+        f"llama-3-{size}: {seconds:.1f} s (limit {limit_s:.0f}; {cpu_seconds:.1f} s of CPU), {after / 2**30:.2f} GiB resident at most, "
         f"{before / 2**30:.2f} of them imports; {estimate.num_params / 1e9:.3f} billion parameters, "
         f"{estimate.step_flops / 1e12:.1f} TFLOP a step, "
         f"{estimate.memory.allocated_bytes / 2**30:.1f} GiB allocated"

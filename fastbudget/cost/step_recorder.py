@@ -38,8 +38,7 @@ aten = torch.ops.aten
 _BACKWARD = PHASES.index("backward")
 _OPTIMIZER = PHASES.index("optimizer")
 
-# Questions about a tensor, not work on it.
-_QUESTIONS = {torch.ops.prim.device.default}
+_DEVICE = torch.ops.prim.device.default
 # Autograd sums gradients, and fills fresh tensors, in place, unless a tensor subclass or a dispatch mode is
 # about: then it makes copies. The traced run must do what the real one does.
 _IN_PLACE_IN_BACKWARD = {
@@ -126,8 +125,8 @@ class StepRecorder(TorchDispatchMode):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _QUESTIONS:
-            return func(*args, **kwargs)
+        if func is _DEVICE:  # asked about twice for every operation
+            return args[0].fake_device if isinstance(args[0], FakeTensor) else func(*args, **kwargs)
         node = torch._C._current_autograd_node()
         in_backward = node is not None and not torch.is_grad_enabled()
         if in_backward and func in _IN_PLACE_IN_BACKWARD and self._would_write_in_place(func, args, node):
