@@ -60,7 +60,8 @@ def trace(size):
     limit_s, limit_bytes = LIMITS[size]
     after = resident_bytes()
     print(
-        f"llama-3-{size}: {seconds:.1f} s (limit {limit_s:.0f}; {cpu_seconds:.1f} s of CPU), {after / 2**30:.2f} GiB resident at most, "
+        f"llama-3-{size}: {seconds:.1f} s (limit {limit_s:.0f}; {cpu_seconds:.1f} s of CPU), "
+        f"{after / 2**30:.2f} GiB resident at most, "
         f"{before / 2**30:.2f} of them imports; {estimate.num_params / 1e9:.3f} billion parameters, "
         f"{estimate.step_flops / 1e12:.1f} TFLOP a step, "
         f"{estimate.memory.allocated_bytes / 2**30:.1f} GiB allocated"
