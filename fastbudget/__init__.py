@@ -24,6 +24,7 @@ _SOURCES = {
     "SaveError": "core",
     "Trainer": "training",
     "TrainingResult": "training",
+    "estimate": "cost",
     "evaluate": "evaluation",
     "export": "inference",
     "load_artifact": "inference",
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+    from .cost import estimate as estimate
     from .evaluation import EvaluationRecord as EvaluationRecord
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact

@@ -21,7 +21,7 @@ from ..training import LearningRateSchedule, Trainer, TrainingResult
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_workload, load_best
 from .observer import Observer, Silent
-from .plan_stage import calibrate, count, make_plan, torch_threads
+from .plan_stage import calibrate, make_plan, torch_threads, trace
 from .run_record import RunRecord, prepare_run_dir, read_run_record
 from .workload import Workload, build_workload
 from .workloads import workload_path
@@ -123,14 +123,14 @@ def _open_record(directory: Path, source: Path, configuration: RunConfiguration,
 
 
 def _plan(workload: Workload, record: RunRecord, directory: Path, watcher: Observer) -> None:
-    counted, samples = count(workload)
+    traced, samples = trace(workload)
     taken = 0
     if (directory / CHECKPOINT_DIR).exists():
         paths = CheckpointStore(directory / CHECKPOINT_DIR).paths()
         taken = int(paths[-1].name.split("_")[1]) if paths else 0
     record.plan = make_plan(
         workload,
-        counted,
+        traced,
         samples,
         # A resumed run keeps its number of threads: another would change the last bits of its results.
         calibrate(workload, directory, record.plan["threads"] if record.plan else workload.configuration.threads),

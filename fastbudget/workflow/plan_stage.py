@@ -7,7 +7,7 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ from ..checkpoint import CheckpointStore
 from ..core.errors import BudgetTooSmallError
 from ..core.interval import Interval
 from ..core.units import SECONDS_PER_HOUR, format_seconds
-from ..cost import StepCount, count_step
-from ..training import call_model, num_samples
+from ..cost import Trace, trace_step
+from ..training import OPTIMIZERS, call_model, num_samples
 from ..training.batches import BatchStream, move
 from .workload import Workload
 
@@ -199,17 +199,37 @@ def calibrate(workload: Workload, run_dir: Path, threads: int | None = None) -> 
     )
 
 
-def count(workload: Workload) -> tuple[StepCount, int]:
-    """Return the counts of one micro-batch and its number of samples."""
+class _ModelWithLoss(torch.nn.Module):
+    """A batch in, its loss out: what one micro-batch computes."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.model, self._loss = workload.model, workload.loss
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self._loss(call_model(self.model, batch), batch)
+
+
+def trace(workload: Workload) -> tuple[Trace, int]:
+    """Trace one optimizer step on fake tensors, and return the number of samples in a micro-batch too."""
+    configuration = workload.configuration
+    section = configuration.optimizer
+    optimizer: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[section.name]
     with _generators_kept():
         batch = next(iter(workload.train))
-        workload.model.train()
-        return count_step(workload.model, call_model, move(batch, workload.device), workload.loss), num_samples(batch)
+    traced = trace_step(
+        _ModelWithLoss(workload),
+        (batch,),
+        optimizer=lambda params: optimizer(params, lr=section.lr, weight_decay=section.weight_decay),
+        grad_accumulation=configuration.train.grad_accumulation,
+        kernels=workload.device.type,
+    )
+    return traced, num_samples(batch)
 
 
 def make_plan(
     workload: Workload,
-    counted: StepCount,
+    traced: Trace,
     samples: int,
     calibration: Calibration,
     *,
@@ -221,7 +241,7 @@ def make_plan(
 
     Args:
         workload: With its configuration.
-        counted: Of one micro-batch.
+        traced: One optimizer step.
         samples: In one micro-batch.
         calibration: Of the device at hand.
         num_devices: Devices the run holds.
@@ -262,15 +282,19 @@ def make_plan(
     if predicted.mid > left:
         predicted = Interval(min(predicted.low, left), left, left)
     hours = predicted.scaled(num_devices / SECONDS_PER_HOUR)
+    forward_flops = traced.operations.flops_in("forward", "loss", step=1)
+    step_flops = traced.operations.flops_in("forward", "loss", "backward", "optimizer", step=1)
     return {
-        "num_params": counted.num_params,
-        "num_trainable_params": counted.num_trainable_params,
-        "forward_flops": counted.forward_flops * section.grad_accumulation,
-        "step_flops": counted.step_flops * section.grad_accumulation,
+        "num_params": traced.num_params,
+        "num_trainable_params": traced.num_trainable_params,
+        "forward_flops": forward_flops,
+        "step_flops": step_flops,
         "flops_note": "matrix products, convolutions and attention; a multiply-add is 2",
         "samples_per_step": samples * section.grad_accumulation,
         "step_s": step.to_json(),
-        "achieved_flops_per_s": counted.step_flops * section.grad_accumulation / step.mid,
+        "achieved_flops_per_s": step_flops / step.mid,
+        "peak_memory_bytes": traced.log.peak_bytes,
+        "peak_memory_note": "tensors of building the model and of training steps, unrounded; not the process",
         "save_s": calibration.save_s,
         "evaluation_s": calibration.evaluation_s,
         "final_evaluation_s": calibration.final_evaluation_s,
