@@ -98,9 +98,7 @@ def find_device(name: str | Device) -> Device:
     # "rtx4090" and "a100 80gb" differ from the table's names in separators only.
     found = names.get(wanted) or _compact_names().get(wanted.replace("-", ""))
     if found is None:
-        raise InvalidInputError(
-            f"Unknown hardware {name!r}.{did_you_mean(wanted, names)} Known: {one_of(_devices())}."
-        )
+        raise InvalidInputError(f"Unknown hardware {name!r}.{did_you_mean(wanted, names)} Known: {one_of(_devices())}.")
     return _devices()[found]
 
 
