@@ -27,6 +27,7 @@ class ParameterGroup:
         others: other elements, likewise: norms, biases, and embeddings, which stay unquantized.
         experts: elements of local experts, likewise.
         adapters: elements of LoRA adapters, likewise; always trained.
+        copied: elements trained in full beside adapters, in a copy (``modules_to_save`` of peft).
         state_rows: rows and columns of the matrices, for the factored states of Adafactor.
     """
 
@@ -34,6 +35,7 @@ class ParameterGroup:
     others: int
     experts: int = 0
     adapters: int = 0
+    copied: int = 0
     state_rows: int = 0
 
     @property
@@ -44,7 +46,7 @@ class ParameterGroup:
     @property
     def size(self) -> int:
         """All elements."""
-        return self.base + self.adapters
+        return self.base + self.adapters + self.copied
 
 
 def block_group(block: BlockShape, shape: TransformerShape, layout: TrainingLayout) -> ParameterGroup:
@@ -77,9 +79,11 @@ def block_group(block: BlockShape, shape: TransformerShape, layout: TrainingLayo
 
 def embedding_group(shape: TransformerShape, layout: TrainingLayout) -> ParameterGroup:
     """Return the parameters before the first layer; tensor parallelism divides the vocabulary."""
+    matrix = shape.vocab * shape.embedding_width // layout.tensor_parallel
     return ParameterGroup(
         matrices=0,
-        others=shape.vocab * shape.embedding_width // layout.tensor_parallel + shape.embedding_extra_params,
+        others=matrix + shape.embedding_extra_params,
+        copied=matrix if layout.trains_embeddings else 0,
         state_rows=shape.vocab + shape.embedding_width,
     )
 
@@ -89,7 +93,12 @@ def head_group(shape: TransformerShape, layout: TrainingLayout, *, own_copy: boo
     has_matrix = shape.has_head and (own_copy or not shape.tied)
     matrix = shape.vocab * shape.embedding_width // layout.tensor_parallel if has_matrix else 0
     extra = shape.final_params + (shape.head_extra_params if shape.has_head else 0)
-    return ParameterGroup(matrices=0, others=matrix + extra, state_rows=shape.vocab if has_matrix else 0)
+    return ParameterGroup(
+        matrices=0,
+        others=matrix + extra,
+        copied=matrix if layout.trains_embeddings else 0,
+        state_rows=shape.vocab if has_matrix else 0,
+    )
 
 
 def _adapters(block: BlockShape, hidden: int, layout: TrainingLayout) -> int:
@@ -146,13 +155,17 @@ class StateBytes:
             return 0
         if layout.trains_all:
             return self.weight_bytes * group.size // ranks
-        return (self.frozen_bytes(group) + 4 * group.adapters) // ranks
+        return (self.frozen_bytes(group) + self._adapted_bytes(group)) // ranks
 
     def frozen_bytes(self, group: ParameterGroup) -> int:
         """Bytes of a group's frozen weights, unsharded."""
         width = self.layout.compute_bytes
         matrices = group.matrices + group.experts
         return int((_NF4_BYTES if self.layout.quantized_base else width) * matrices) + width * group.others
+
+    def _adapted_bytes(self, group: ParameterGroup) -> int:
+        """Bytes of one float32 value per adapter element, and one of the compute type per copied element."""
+        return 4 * group.adapters + self.layout.compute_bytes * group.copied
 
     @property
     def _shards_weights(self) -> bool:
@@ -168,7 +181,7 @@ class StateBytes:
 
     def trained(self, group: ParameterGroup) -> int:
         """Return the elements that have gradients."""
-        return group.size if self.layout.trains_all else group.adapters
+        return group.size if self.layout.trains_all else group.adapters + group.copied
 
     def gradients(self, group: ParameterGroup) -> int:
         """Bytes of gradients that live until the optimizer step."""
@@ -178,8 +191,9 @@ class StateBytes:
         if layout.offload == "all":
             return 0
         ranks = layout.shard_ranks if layout.sharding in ("zero2", "zero3") else 1
-        width = self.gradient_bytes if layout.trains_all else 4
-        return width * self.trained(group) // ranks
+        if layout.trains_all:
+            return self.gradient_bytes * group.size // ranks
+        return self._adapted_bytes(group) // ranks
 
     def optimizer(self, group: ParameterGroup) -> int:
         """Bytes of optimizer states, float32 copies included."""
@@ -187,20 +201,21 @@ class StateBytes:
         if layout.offload != "none":
             return 0
         ranks = 1 if layout.sharding == "none" else layout.shard_ranks
-        width = 4 if self.has_master or not layout.trains_all else self.weight_bytes
+        width = 4 if self.has_master else self.weight_bytes
         trained = self.trained(group)
         matrices = group.matrices + group.experts if layout.trains_all else trained
+        one = width * trained if layout.trains_all else self._adapted_bytes(group)
         states = {
-            "adamw": 2 * width * trained,
+            "adamw": 2 * one,
             "adamw-8bit": int(2 * _STATE_8BIT_BYTES * trained),
             "sgd": 0,
-            "sgd-momentum": width * trained,
+            "sgd-momentum": one,
             "adafactor": 4 * group.state_rows,
-            "lion": width * trained,
+            "lion": one,
             # Momentum for matrices, AdamW for the rest. Source: github.com/KellerJordan/Muon.
-            "muon": width * matrices + 2 * width * (trained - matrices),
+            "muon": one + width * (trained - matrices),
         }[layout.optimizer]
-        master = 4 * trained if self.has_master else 0
+        master = 4 * trained if self.has_master and layout.trains_all else 0
         return (states + master) // ranks
 
     def step_temporary(self, groups: list[ParameterGroup]) -> int:
@@ -215,10 +230,12 @@ class StateBytes:
             return 0
         ranks = 1 if layout.sharding == "none" else layout.shard_ranks
         trained = sum(self.trained(group) for group in groups) // ranks
-        if layout.framework == "deepspeed" and self.has_master:
+        if layout.framework == "deepspeed" and self.has_master and layout.trains_all:
             return 4 * (min(trained, _DEEPSPEED_SUBGROUP) if layout.sharding == "zero3" else trained)
         if layout.framework == "megatron" or layout.fused_optimizer or not layout.optimizer.startswith("adamw"):
             return 0
         if layout.optimizer == "adamw-8bit":
             return 0
-        return (self.weight_bytes if layout.trains_all else 4) * trained
+        if layout.trains_all:
+            return self.weight_bytes * trained
+        return sum(self._adapted_bytes(group) for group in groups) // ranks

@@ -48,6 +48,7 @@ class TrainingLayout:
         sequence_parallel: tensor parallelism also divides norms and residuals.
         lora_rank: rank of the adapters; None: all parameters are trained.
         lora_targets: the projections that have adapters.
+        trains_embeddings: embedding and head are trained in full beside the adapters.
         quantized_base: the frozen matrices are stored in 4 bits (QLoRA).
         fused_optimizer: the optimizer step needs no temporaries.
         mode: ``"train"``; ``"infer"`` is a forward pass, ``"decode"`` one token with a KV cache of ``seq_len``.
@@ -74,6 +75,7 @@ class TrainingLayout:
     sequence_parallel: bool = True
     lora_rank: int | None = None
     lora_targets: tuple[str, ...] = ("q", "v")
+    trains_embeddings: bool = False
     quantized_base: bool = False
     fused_optimizer: bool = False
     mode: str = "train"
@@ -107,6 +109,8 @@ class TrainingLayout:
             _check_choice(name, getattr(self, name), allowed)
         for target in self.lora_targets:
             _check_choice("lora_targets", target, LORA_TARGETS)
+        if self.trains_embeddings and self.lora_rank is None:
+            raise InvalidInputError("trains_embeddings needs lora_rank: without adapters everything is trained.")
         if self.quantized_base and self.lora_rank is None:
             raise InvalidInputError("quantized_base needs lora_rank: 4-bit weights can't be trained themselves.")
         self._check_devices()
@@ -120,8 +124,8 @@ class TrainingLayout:
             )
         if (self.data_parallel * self.context_parallel * self.tensor_parallel) % self.expert_parallel:
             raise InvalidInputError(
-                f"expert_parallel ({self.expert_parallel}) must divide the {self.num_devices // self.pipeline_parallel} "
-                "devices of a pipeline stage."
+                f"expert_parallel ({self.expert_parallel}) must divide the "
+                f"{self.num_devices // self.pipeline_parallel} devices of a pipeline stage."
             )
         per_pass = self.micro_batch_size * self.data_parallel
         if self.global_batch_size % per_pass:

@@ -51,6 +51,7 @@ class TrainingStepScript:
         self._head = [head_group(shape, layout, own_copy=own_copy)] if stage.last else []
         self._workspace_bytes = workspace_bytes
         self._gradients: dict[int, int] = {}
+        self._gathered: dict[int, int] = {}
         # Reduced gradients stay unsharded, in float32, until the last micro-batch of a pipeline's step.
         self._keeps_gathered = self._states.gathers and (
             layout.pipeline_parallel > 1 or (layout.sharding == "zero2" and layout.framework == "pytorch")
@@ -103,9 +104,11 @@ class TrainingStepScript:
                 warm.append(self._forward())
             for one in warm:
                 self._backward(one)
-            return
-        for _ in range(min(layout.micro_batches, 2)):
-            self._backward(self._forward())
+        else:
+            for _ in range(min(layout.micro_batches, 2)):
+                self._backward(self._forward())
+        self.events.free(*self._gathered.values())
+        self._gathered.clear()
 
     def _gather(self, group: ParameterGroup) -> int:
         """Allocate a group's unsharded weights in the compute type."""
@@ -122,10 +125,13 @@ class TrainingStepScript:
         one.root.append(events.allocate("input", 16 * layout.micro_batch_tokens))
         stream = self._residual()
         share = self._stage.in_flight / ceil(self._stage.in_flight)
-        ahead = self._gather(self._groups[0]) if self._groups else None
+        ahead = None if self._keeps_gathered else self._gather(self._groups[0])
         for number, (layer, group) in enumerate(zip(self._layers, self._groups, strict=True)):
+            if self._keeps_gathered and number not in self._gathered:
+                self._gathered[number] = self._gather(group)
             gathered = ahead
-            ahead = self._gather(self._groups[number + 1]) if number + 1 < len(self._groups) else None
+            following_group = number + 1 if number + 1 < len(self._groups) else None
+            ahead = None if following_group is None or self._keeps_gathered else self._gather(self._groups[following_group])
             kept = self._weight_copies(group)
             if layout.recompute != "none":
                 kept.append(events.allocate("activation", int(share * layer.input_bytes)))
@@ -135,10 +141,7 @@ class TrainingStepScript:
             events.free(work, stream)
             stream = following
             if gathered is not None:
-                if self._keeps_gathered:
-                    kept.append(gathered)
-                else:
-                    events.free(gathered)
+                events.free(gathered)
             one.layers.append(kept)
         one.final = [stream]
         if self._stage.last:

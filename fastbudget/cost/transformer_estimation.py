@@ -67,6 +67,7 @@ def estimate_transformer(
     sequence_parallel: bool = True,
     lora_rank: int | None = None,
     lora_targets: tuple[str, ...] = ("q", "v"),
+    trains_embeddings: bool = False,
     quantized_base: bool = False,
     fused_optimizer: bool = False,
     mode: str = "train",
@@ -98,6 +99,7 @@ def estimate_transformer(
         sequence_parallel: see there.
         lora_rank: see there.
         lora_targets: see there.
+        trains_embeddings: see there.
         quantized_base: see there.
         fused_optimizer: see there.
         mode: see there.
@@ -131,6 +133,7 @@ def estimate_transformer(
         sequence_parallel=sequence_parallel,
         lora_rank=lora_rank,
         lora_targets=lora_targets,
+        trains_embeddings=trains_embeddings,
         quantized_base=quantized_base,
         fused_optimizer=fused_optimizer,
         mode=mode,
