@@ -19,8 +19,14 @@ from fastbudget.hardware import find_device
 Row = dict[str, str]
 UNITS = {"gib": 2**30, "mib": 2**20, "gb": 1e9, "mb": 1e6, "gb(as logged)": 1e9}
 # Other adapters of peft are estimated as LoRA of the same rank on queries and values.
-ADAPTERS = re.compile(r"lora|lokr|loha|hira|vera|miss|oft|boft|dora|road|lily|peanut|deft|frod|osf|psoft|shira|glora", re.I)
+ADAPTERS = re.compile(
+    r"lora|lokr|loha|hira|vera|miss|oft|boft|dora|road|lily|peanut|deft|frod|osf|psoft|shira|glora", re.I
+)
 FINETUNING = ("hf trainer", "axolotl", "ms-swift", "llama-factory", "peft", "unsloth", "trl", "torchtune", "fsdp_qlora")
+# These load the weights in bfloat16 and train them so, unless DeepSpeed keeps float32 copies.
+SIXTEEN_BIT = ("axolotl", "unsloth", "torchtune")
+# Families whose loss transformers computed from shifted float32 logits until 4.47 (November 2024).
+SHIFTING = ("llama", "mistral", "mixtral", "gemma", "qwen2", "yi-", "tinyllama")
 
 
 class NotModeled(Exception):
@@ -111,7 +117,9 @@ def config_of(row: Row) -> Any:
     layers, hidden = _integer(row, "layers"), _integer(row, "hidden")
     if layers and hidden and (name.startswith(("gpt", "mt-nlg", "megatron"))):
         heads = next(heads for heads in (hidden // 96, hidden // 128, hidden // 64, 8) if heads and hidden % heads == 0)
-        return _frozen(model_type="gpt2", n_layer=layers, n_embd=hidden, n_head=heads, vocab_size=51200, n_positions=8192)
+        return _frozen(
+            model_type="gpt2", n_layer=layers, n_embd=hidden, n_head=heads, vocab_size=51200, n_positions=8192
+        )
     raise NotModeled("unknown model")
 
 
@@ -129,16 +137,27 @@ def request_of(row: Row, *, for_verdict: bool = False) -> Request:
     if device_assumed:
         assumed.append("hardware")
     arguments: dict[str, Any] = {"hardware": device}
-    seq_len = _integer(row, "seq_len")
-    if seq_len is None and not for_verdict:
-        raise NotModeled("no sequence length")
-    arguments["seq_len"] = seq_len or 512
+    seq_len = _integer(row, "seq_len") or _named_length(text)
+    if seq_len is None:
+        if not for_verdict:
+            raise NotModeled("no sequence length")
+        seq_len = 1024 if "megatron" in text else 512
+        assumed.append(f"{seq_len} tokens")
+    arguments["seq_len"] = seq_len
     arguments |= _adapters(row, text, assumed)
     arguments |= _precision(row, arguments)
     arguments |= _parallelism(row, framework, text, assumed)
+    if arguments.get("framework") == "deepspeed" and arguments["precision"] == "bf16":
+        arguments["precision"] = "bf16-mixed"
     arguments |= _kernels(row, framework, config, assumed)
     _batch(row, framework, arguments, assumed)
     return Request(arguments=arguments, config=config, assumed=assumed)
+
+
+def _named_length(text: str) -> int | None:
+    """Return the length in words such as "seq 32k" or "seq_len=4096"."""
+    found = re.search(r"\bseq(?:uence|_len)?(?: length)?[ =:]*(\d+)(k?)", text)
+    return int(found[1]) * (1024 if found[2] else 1) if found else None
 
 
 def _refuse(row: Row, text: str) -> None:
@@ -146,10 +165,10 @@ def _refuse(row: Row, text: str) -> None:
         raise NotModeled("from memory, not read in its source")
     if "vision" in text or "grpo" in text or re.search(r"\brl\b", text):
         raise NotModeled("not plain language-model training")
-    frameworks = row.get("framework", "").lower()
+    frameworks = row.get("framework", "").lower() + " " + text
     if ("nemo" in frameworks or "megatron" in frameworks) and not row.get("tp", "").strip():
         count = _integer(row, "n_gpus")
-        if count is None or count > 1:
+        if count is None or count > 1 or "nemo" in frameworks:
             raise NotModeled("the parallel layout is not given")
 
 
@@ -191,6 +210,8 @@ def _precision(row: Row, arguments: dict[str, Any]) -> dict[str, Any]:
         precision = "fp16-mixed"
     elif text in ("fp32", "float32", "tf32"):
         precision = "fp32"
+    elif not text and any(name in row.get("framework", "").lower() for name in SIXTEEN_BIT):
+        precision = "bf16"
     else:
         precision = "bf16-mixed"
     optimizer = row.get("optimizer", "").lower()
@@ -208,6 +229,8 @@ def _parallelism(row: Row, framework: str, text: str, assumed: list[str]) -> dic
     if devices is None:
         if row.get("n_gpus", "").strip():
             raise NotModeled("several numbers of GPUs in one row")
+        if re.search(r"zero|fsdp|deepspeed", text):
+            raise NotModeled("sharded over a number of GPUs that is not given")
         devices = (_integer(row, "dp") or 1) * sizes["tp"] * sizes["pp"] * sizes["cp"]
     stage = re.search(r"zero-? ?([123])", text)
     result: dict[str, Any] = {
@@ -245,19 +268,27 @@ def _kernels(row: Row, framework: str, config: Any, assumed: list[str]) -> dict[
         result["recompute"] = "full"  # the recipes of these trainers switch it on
         assumed.append("full recompute")
     date = row.get("sw_date", "")
+    if "megatron" in row.get("method", "").lower() and not date:
+        result["attention"] = "eager"  # flash attention is an option of its scripts
     if "megatron" in framework and date[:4].isdigit() and int(date[:4]) <= 2022:
         result["attention"] = "eager"  # FlashAttention came to Megatron-LM in 2023
         result["sequence_parallel"] = "sp" in recompute.split("+")
     if "torchtitan+compile" in framework and date[:4].isdigit() and int(date[:4]) >= 2025:
         result["loss"] = "fused"  # torchtitan compiles the loss since January 2025
+    if any(name in framework for name in FINETUNING) and date[:4].isdigit() and date[:7] < "2024-11":
+        if isinstance(config, str) and config.startswith(SHIFTING):
+            result["loss"] = "shifted"
+    if re.match(r"peft \d", framework):
+        result["empties_cache"] = True  # its method comparison does so after every step
     return result
 
 
 def _batch(row: Row, framework: str, arguments: dict[str, Any], assumed: list[str]) -> None:
     micro = _integer(row, "micro_batch_seqs")
     if micro is None:
-        micro = 1
-        assumed.append("micro-batch 1")
+        # Megatron-LM's example script trains with 4 sequences; other recipes start from 1.
+        micro = 4 if arguments.get("framework") == "megatron" else 1
+        assumed.append(f"micro-batch {micro}")
     pipeline = arguments["pipeline_parallel"]
     devices = arguments["num_devices"]
     data_parallel = max(devices // (arguments["tensor_parallel"] * pipeline * arguments["context_parallel"]), 1)

@@ -29,6 +29,7 @@ class ParameterGroup:
         adapters: elements of LoRA adapters, likewise; always trained.
         copied: elements trained in full beside adapters, in a copy (``modules_to_save`` of peft).
         state_rows: rows and columns of the matrices, for the factored states of Adafactor.
+        parts: relative sizes of its tensors, which the allocator sees one by one.
     """
 
     matrices: int
@@ -37,6 +38,7 @@ class ParameterGroup:
     adapters: int = 0
     copied: int = 0
     state_rows: int = 0
+    parts: tuple[int, ...] = (1,)
 
     @property
     def base(self) -> int:
@@ -74,6 +76,7 @@ def block_group(block: BlockShape, shape: TransformerShape, layout: TrainingLayo
         experts=local_experts,
         adapters=_adapters(block, hidden, layout) // tensor,
         state_rows=rows,
+        parts=_parts(block, hidden),
     )
 
 
@@ -99,6 +102,18 @@ def head_group(shape: TransformerShape, layout: TrainingLayout, *, own_copy: boo
         copied=matrix if layout.trains_embeddings else 0,
         state_rows=shape.vocab if has_matrix else 0,
     )
+
+
+def _parts(block: BlockShape, hidden: int) -> tuple[int, ...]:
+    attention, mlp = block.attention, block.mlp
+    sizes = [attention.query_width, attention.kv_width // 2, attention.kv_width // 2, attention.out_width]
+    if block.cross_attention is not None:
+        sizes *= 2
+    if mlp.experts:  # the experts of a layer are one tensor per projection
+        sizes += [mlp.experts * mlp.intermediate * (2 if mlp.gated else 1), mlp.experts * mlp.intermediate]
+    else:
+        sizes += [mlp.intermediate] * (3 if mlp.gated else 2)
+    return tuple(size * hidden for size in sizes)
 
 
 def _adapters(block: BlockShape, hidden: int, layout: TrainingLayout) -> int:

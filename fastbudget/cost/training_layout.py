@@ -14,7 +14,7 @@ OPTIMIZERS = ("adamw", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "lion",
 OFFLOADS = ("none", "optimizer", "all")
 FRAMEWORKS = ("pytorch", "deepspeed", "megatron")
 ATTENTIONS = ("flash", "eager")
-LOSSES = ("eager", "fused", "chunked")
+LOSSES = ("eager", "shifted", "fused", "chunked")
 MODES = ("train", "infer", "decode")
 LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -42,8 +42,9 @@ class TrainingLayout:
         offload: ``"optimizer"`` keeps optimizer states on the CPU, ``"all"`` parameters and gradients too.
         framework: whose habits decide where float32 copies and buffers are.
         attention: ``"flash"`` saves no scores; ``"eager"`` does.
-        loss: ``"eager"`` makes float32 copies of the logits, ``"fused"`` none (a compiled loss), ``"chunked"``
-            never has all logits (Liger, cut cross-entropy).
+        loss: ``"eager"`` makes float32 copies of the logits; ``"shifted"`` keeps those too and copies them once
+            more (transformers before 4.47); ``"fused"`` makes none (a compiled loss); ``"chunked"`` never has
+            all logits (Liger, cut cross-entropy).
         compiled: ``torch.compile`` fuses norms and activation functions, which then save less.
         sequence_parallel: tensor parallelism also divides norms and residuals.
         lora_rank: rank of the adapters; None: all parameters are trained.
@@ -51,6 +52,7 @@ class TrainingLayout:
         trains_embeddings: embedding and head are trained in full beside the adapters.
         quantized_base: the frozen matrices are stored in 4 bits (QLoRA).
         fused_optimizer: the optimizer step needs no temporaries.
+        empties_cache: the allocator's cache is emptied every step (``torch_empty_cache_steps``).
         mode: ``"train"``; ``"infer"`` is a forward pass, ``"decode"`` one token with a KV cache of ``seq_len``.
     """
 
@@ -78,6 +80,7 @@ class TrainingLayout:
     trains_embeddings: bool = False
     quantized_base: bool = False
     fused_optimizer: bool = False
+    empties_cache: bool = False
     mode: str = "train"
 
     def __post_init__(self) -> None:

@@ -50,7 +50,7 @@ class TrainingStepScript:
         self._root = [embedding_group(shape, layout)] if stage.first else []
         self._head = [head_group(shape, layout, own_copy=own_copy)] if stage.last else []
         self._workspace_bytes = workspace_bytes
-        self._gradients: dict[int, int] = {}
+        self._gradients: dict[int, list[int]] = {}
         self._gathered: dict[int, int] = {}
         # Reduced gradients stay unsharded, in float32, until the last micro-batch of a pipeline's step.
         self._keeps_gathered = self._states.gathers and (
@@ -58,8 +58,17 @@ class TrainingStepScript:
         )
 
     def build(self) -> StageEvents:
-        """Return the events of a first step, in which optimizer states appear, and a steady one."""
+        """Return the events of a first step, in which optimizer states appear, and a steady one.
+
+        The first step matters to the allocator: states that appear after it split the blocks it left. Where
+        they exist before (DeepSpeed makes them at the start) or the cache is emptied, one step says it all.
+        """
         self._allocate_persistent()
+        if self._layout.framework == "deepspeed" or self._layout.empties_cache:
+            self._allocate_optimizer_states()
+            self._run_micro_batches()
+            self._optimizer_step()
+            return self.events
         self._run_micro_batches()
         self._allocate_optimizer_states()
         self._optimizer_step()
@@ -68,6 +77,10 @@ class TrainingStepScript:
         self._optimizer_step()
         return self.events
 
+    def _allocate_parts(self, category: str, size: int, group: ParameterGroup) -> list[int]:
+        whole = max(sum(group.parts), 1)
+        return [self.events.allocate(category, size * part // whole) for part in group.parts]
+
     @property
     def _all_groups(self) -> list[ParameterGroup]:
         return [*self._root, *self._groups, *self._head]
@@ -75,7 +88,7 @@ class TrainingStepScript:
     def _allocate_persistent(self) -> None:
         events, states, layout = self.events, self._states, self._layout
         for group in self._all_groups:
-            events.allocate("parameter", states.parameters(group))
+            self._allocate_parts("parameter", states.parameters(group), group)
         events.allocate("buffer", self._workspace_bytes)
         total = sum(group.size for group in self._all_groups)
         trained = sum(states.trained(group) for group in self._all_groups)
@@ -93,7 +106,7 @@ class TrainingStepScript:
                 events.allocate("communication", width * min(_DEEPSPEED_BUCKET, total))
         if layout.framework != "pytorch":
             for index, group in enumerate(self._all_groups):
-                self._gradients[index] = events.allocate("gradient", states.gradients(group))
+                self._gradients[index] = [events.allocate("gradient", states.gradients(group))]
 
     def _run_micro_batches(self) -> None:
         layout, stage = self._layout, self._stage
@@ -131,7 +144,9 @@ class TrainingStepScript:
                 self._gathered[number] = self._gather(group)
             gathered = ahead
             following_group = number + 1 if number + 1 < len(self._groups) else None
-            ahead = None if following_group is None or self._keeps_gathered else self._gather(self._groups[following_group])
+            ahead = (
+                None if following_group is None or self._keeps_gathered else self._gather(self._groups[following_group])
+            )
             kept = self._weight_copies(group)
             if layout.recompute != "none":
                 kept.append(events.allocate("activation", int(share * layer.input_bytes)))
@@ -143,9 +158,10 @@ class TrainingStepScript:
             if gathered is not None:
                 events.free(gathered)
             one.layers.append(kept)
-        one.final = [stream]
         if self._stage.last:
-            self._forward_loss(one)
+            one.final = [stream]
+        else:
+            events.free(stream)  # once sent to the next stage
         return one
 
     def _residual(self) -> int:
@@ -161,7 +177,7 @@ class TrainingStepScript:
         autocast = layout.precision.endswith("-mixed") and layout.framework == "pytorch" and layout.trains_all
         if not autocast or self._states.gathers:
             return []
-        return [self.events.allocate("activation", 2 * (group.matrices + group.experts))]
+        return self._allocate_parts("activation", 2 * (group.matrices + group.experts), group)
 
     @property
     def _logits(self) -> int:
@@ -177,14 +193,22 @@ class TrainingStepScript:
             events.free(events.allocate("logits", (layout.compute_bytes + 8) * chunk))
             return
         one.logits = [events.allocate("logits", layout.compute_bytes * self._logits)]
-        if layout.loss == "eager":
-            copy = events.allocate("logits", 4 * self._logits if layout.compute_bytes < 4 else 0)
+        if layout.loss == "shifted":
+            # The float32 logits take the place of the others and are copied without the last token.
+            wide = events.allocate("logits", 4 * self._logits)
+            events.free(one.logits.pop())
+            one.logits.append(wide)
+        if layout.loss in ("eager", "shifted"):
+            copied = layout.compute_bytes < 4 or layout.loss == "shifted"
+            copy = events.allocate("logits", 4 * self._logits if copied else 0)
             one.logits.append(events.allocate("logits", 4 * self._logits))  # log-softmax, kept
             events.free(copy)
 
     def _backward(self, one: _Pass) -> None:
         events = self.events
         if self._stage.last:
+            # Right before the backward pass: however many passes are in flight, one has logits.
+            self._forward_loss(one)
             self._backward_loss(one)
         flow = self._residual()
         events.free(*one.final)
@@ -197,7 +221,7 @@ class TrainingStepScript:
     def _backward_loss(self, one: _Pass) -> None:
         events, layout = self.events, self._layout
         if self._shape.has_head and layout.loss != "chunked":
-            if layout.loss == "eager":
+            if layout.loss in ("eager", "shifted"):
                 picked = events.allocate("logits", 4 * self._logits)
                 gradient = events.allocate("logits", 4 * self._logits)
                 events.free(picked, one.logits[1])
@@ -239,21 +263,24 @@ class TrainingStepScript:
             if states.gathers and layout.framework == "pytorch":
                 events.free(events.allocate("communication", 4 * trained if layout.trains_all else 0))
         if index not in self._gradients:
-            self._gradients[index] = events.allocate("gradient", size)
+            self._gradients[index] = self._allocate_parts("gradient", size, group)
         if whole is not None:
             events.free(whole)
 
     def _allocate_optimizer_states(self) -> None:
         for group in self._all_groups:
-            self.events.allocate("optimizer_state", self._states.optimizer(group))
+            self._allocate_parts("optimizer_state", self._states.optimizer(group), group)
 
     def _optimizer_step(self) -> None:
         total = self._states.step_temporary(self._all_groups)
-        sizes = [self._states.trained(group) for group in self._all_groups]
-        whole = max(sum(sizes), 1)
-        self.events.free(*[self.events.allocate("temporary", total * size // whole) for size in sizes])
+        whole = max(sum(self._states.trained(group) for group in self._all_groups), 1)
+        made = []
+        for group in self._all_groups:
+            made += self._allocate_parts("temporary", total * self._states.trained(group) // whole, group)
+        self.events.free(*made)
 
     def _zero_gradients(self) -> None:
         if self._layout.framework == "pytorch":  # set_to_none; the others keep their buffers
-            self.events.free(*self._gradients.values())
+            for gradients in self._gradients.values():
+                self.events.free(*gradients)
             self._gradients.clear()

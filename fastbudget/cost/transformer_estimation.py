@@ -70,6 +70,7 @@ def estimate_transformer(
     trains_embeddings: bool = False,
     quantized_base: bool = False,
     fused_optimizer: bool = False,
+    empties_cache: bool = False,
     mode: str = "train",
 ) -> TransformerEstimate:
     """Estimate the cost of training, or running, a transformer without building it.
@@ -102,6 +103,7 @@ def estimate_transformer(
         trains_embeddings: see there.
         quantized_base: see there.
         fused_optimizer: see there.
+        empties_cache: see there.
         mode: see there.
 
     Raises:
@@ -136,6 +138,7 @@ def estimate_transformer(
         trains_embeddings=trains_embeddings,
         quantized_base=quantized_base,
         fused_optimizer=fused_optimizer,
+        empties_cache=empties_cache,
         mode=mode,
     )
     memory = estimate_transformer_memory(shape, layout, device)

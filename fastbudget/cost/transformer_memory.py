@@ -203,7 +203,7 @@ def _notes(shape: TransformerShape, layout: TrainingLayout) -> tuple[str, ...]:
         f"States are where {layout.framework} puts them; precision {layout.precision}.",
         "Reserved memory: a synthetic step replayed through a simulation of PyTorch's caching allocator.",
     ]
-    if layout.loss == "eager" and shape.has_head and layout.mode == "train":
+    if layout.loss in ("eager", "shifted") and shape.has_head and layout.mode == "train":
         notes.append("The loss makes float32 copies of the logits.")
     if any(block.mlp.experts for block in shape.all_blocks):
         notes.append("Tokens are assumed to spread evenly over the experts.")
