@@ -1,0 +1,156 @@
+"""What training a transformer costs, from its configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from ..core.errors import InvalidInputError
+from ..hardware.devices import Device, find_device
+from .training_layout import TrainingLayout
+from .transformer_config import read_transformer
+from .transformer_flops import step_flops
+from .transformer_memory import TransformerMemory, estimate_transformer_memory
+from .transformer_shape import TransformerShape
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerEstimate:
+    """The cost of training a transformer.
+
+    Attributes:
+        num_params: parameters of the model; tied ones count once.
+        num_active_params: those a token passes through.
+        step_flops: the model's FLOPs of an optimizer step over all devices, recomputation not counted.
+        total_flops: the same for all tokens; None when no number of tokens was given.
+        memory: peak memory per rank.
+        shape: the model's shape.
+        layout: how it is trained.
+        device: what it is trained on.
+    """
+
+    num_params: int
+    num_active_params: int
+    step_flops: float
+    total_flops: float | None
+    memory: TransformerMemory
+    shape: TransformerShape
+    layout: TrainingLayout
+    device: Device
+
+
+def estimate_transformer(
+    config: str | PathLike[str] | Mapping[str, Any] | TransformerShape,
+    *,
+    seq_len: int,
+    global_batch_size: int,
+    hardware: str | Device,
+    tokens: int | None = None,
+    micro_batch_size: int = 1,
+    num_devices: int = 1,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    virtual_pipeline: int = 1,
+    context_parallel: int = 1,
+    expert_parallel: int = 1,
+    sharding: str = "none",
+    recompute: str = "none",
+    precision: str = "bf16-mixed",
+    optimizer: str = "adamw",
+    offload: str = "none",
+    framework: str = "pytorch",
+    attention: str = "flash",
+    loss: str = "eager",
+    compiled: bool = False,
+    sequence_parallel: bool = True,
+    lora_rank: int | None = None,
+    lora_targets: tuple[str, ...] = ("q", "v"),
+    trains_embeddings: bool = False,
+    quantized_base: bool = False,
+    fused_optimizer: bool = False,
+    empties_cache: bool = False,
+    mode: str = "train",
+) -> TransformerEstimate:
+    """Estimate the cost of training, or running, a transformer without building it.
+
+    Args:
+        config: a Hugging Face ``config.json`` (path or contents) or a preset such as ``"llama-3-8b"``.
+        seq_len: tokens of a sequence; of the KV cache in ``mode="decode"``.
+        global_batch_size: sequences of an optimizer step.
+        hardware: the accelerator's name (``"h100-sxm"``, ``"a100-80gb"``).
+        tokens: tokens to train on; None: only a step is estimated.
+        micro_batch_size: sequences of one forward pass on one data-parallel rank.
+        num_devices: all devices; what the other sizes leave is data parallelism.
+        tensor_parallel: see :class:`TrainingLayout`, as for all that follow.
+        pipeline_parallel: see there.
+        virtual_pipeline: see there.
+        context_parallel: see there.
+        expert_parallel: see there.
+        sharding: see there.
+        recompute: see there.
+        precision: see there.
+        optimizer: see there.
+        offload: see there.
+        framework: see there.
+        attention: see there.
+        loss: see there.
+        compiled: see there.
+        sequence_parallel: see there.
+        lora_rank: see there.
+        lora_targets: see there.
+        trains_embeddings: see there.
+        quantized_base: see there.
+        fused_optimizer: see there.
+        empties_cache: see there.
+        mode: see there.
+
+    Raises:
+        InvalidInputError: a name is unknown, a size makes no sense, or sizes don't divide each other.
+    """
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens < 2**63):
+        raise InvalidInputError(f"tokens must be an integer in [1, 2**63), or None for one step, got {tokens!r}.")
+    shape = read_transformer(config)
+    device = find_device(hardware)
+    layout = TrainingLayout(
+        seq_len=seq_len,
+        global_batch_size=global_batch_size,
+        micro_batch_size=micro_batch_size,
+        num_devices=num_devices,
+        tensor_parallel=tensor_parallel,
+        pipeline_parallel=pipeline_parallel,
+        virtual_pipeline=virtual_pipeline,
+        context_parallel=context_parallel,
+        expert_parallel=expert_parallel,
+        sharding=sharding,
+        recompute=recompute,
+        precision=precision,
+        optimizer=optimizer,
+        offload=offload,
+        framework=framework,
+        attention=attention,
+        loss=loss,
+        compiled=compiled,
+        sequence_parallel=sequence_parallel,
+        lora_rank=lora_rank,
+        lora_targets=lora_targets,
+        trains_embeddings=trains_embeddings,
+        quantized_base=quantized_base,
+        fused_optimizer=fused_optimizer,
+        empties_cache=empties_cache,
+        mode=mode,
+    )
+    memory = estimate_transformer_memory(shape, layout, device)
+    flops = step_flops(shape, layout)
+    tokens_per_step = global_batch_size * (1 if mode == "decode" else seq_len)
+    return TransformerEstimate(
+        num_params=shape.num_params,
+        num_active_params=shape.num_active_params,
+        step_flops=flops,
+        total_flops=None if tokens is None else flops * tokens / tokens_per_step,
+        memory=memory,
+        shape=shape,
+        layout=layout,
+        device=device,
+    )
