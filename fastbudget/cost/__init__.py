@@ -8,6 +8,8 @@ from .measured_memory import measure_step
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
 from .operation_table import OperationTable
 from .tracing import Trace, trace_step
+from .transformer_estimation import TransformerEstimate, estimate_transformer
+from .transformer_memory import StageMemory, TransformerMemory
 
 __all__ = [
     "CATEGORIES",
@@ -20,8 +22,12 @@ __all__ = [
     "MemoryTimeline",
     "OperationTable",
     "PeakTensor",
+    "StageMemory",
     "Trace",
+    "TransformerEstimate",
+    "TransformerMemory",
     "estimate",
+    "estimate_transformer",
     "measure_step",
     "simulate_allocator",
     "trace_step",
