@@ -24,6 +24,8 @@ _SOURCES = {
     "SaveError": "core",
     "Trainer": "training",
     "TrainingResult": "training",
+    "TransformerEstimate": "cost",
+    "estimate_transformer": "cost",
     "evaluate": "evaluation",
     "export": "inference",
     "load_artifact": "inference",
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+    from .cost import TransformerEstimate as TransformerEstimate
+    from .cost import estimate_transformer as estimate_transformer
     from .evaluation import EvaluationRecord as EvaluationRecord
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact

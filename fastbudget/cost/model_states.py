@@ -165,18 +165,26 @@ class StateBytes:
     def parameters(self, group: ParameterGroup) -> int:
         """Bytes of the weights that stay on the device."""
         layout = self.layout
-        ranks = layout.shard_ranks if self._shards_weights else 1
         if layout.offload == "all":
             return 0
         if layout.trains_all:
-            return self.weight_bytes * group.size // ranks
-        return (self.frozen_bytes(group) + self._adapted_bytes(group)) // ranks
+            total = self.weight_bytes * group.size
+        else:
+            total = self.frozen_bytes(group) + self._adapted_bytes(group)
+        return self._divided(total, group) if self._shards_weights else total
 
     def frozen_bytes(self, group: ParameterGroup) -> int:
         """Bytes of a group's frozen weights, unsharded."""
         width = self.layout.compute_bytes
         matrices = group.matrices + group.experts
         return int((_NF4_BYTES if self.layout.quantized_base else width) * matrices) + width * group.others
+
+    def _divided(self, total: int, group: ParameterGroup) -> int:
+        """Bytes on one rank: experts, already divided over their group, have fewer replicas to shard over."""
+        layout = self.layout
+        experts = total * group.experts // max(group.size, 1)
+        replicas = max(layout.shard_ranks * layout.tensor_parallel // layout.expert_parallel, 1)
+        return (total - experts) // layout.shard_ranks + experts // min(replicas, layout.shard_ranks)
 
     def _adapted_bytes(self, group: ParameterGroup) -> int:
         """Bytes of one float32 value per adapter element, and one of the compute type per copied element."""
@@ -205,17 +213,14 @@ class StateBytes:
             return 0  # each goes to the CPU as soon as it is reduced
         if layout.offload == "all":
             return 0
-        ranks = layout.shard_ranks if layout.sharding in ("zero2", "zero3") else 1
-        if layout.trains_all:
-            return self.gradient_bytes * group.size // ranks
-        return self._adapted_bytes(group) // ranks
+        total = self.gradient_bytes * group.size if layout.trains_all else self._adapted_bytes(group)
+        return self._divided(total, group) if layout.sharding in ("zero2", "zero3") else total
 
     def optimizer(self, group: ParameterGroup) -> int:
         """Bytes of optimizer states, float32 copies included."""
         layout = self.layout
         if layout.offload != "none":
             return 0
-        ranks = 1 if layout.sharding == "none" else layout.shard_ranks
         width = 4 if self.has_master else self.weight_bytes
         trained = self.trained(group)
         matrices = group.matrices + group.experts if layout.trains_all else trained
@@ -231,7 +236,8 @@ class StateBytes:
             "muon": one + width * (trained - matrices),
         }[layout.optimizer]
         master = 4 * trained if self.has_master and layout.trains_all else 0
-        return (states + master) // ranks
+        total = states + master
+        return total if layout.sharding == "none" else self._divided(total, group)
 
     def step_temporary(self, groups: list[ParameterGroup]) -> int:
         """Bytes of temporaries of the optimizer step.
