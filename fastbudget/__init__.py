@@ -25,6 +25,7 @@ _SOURCES = {
     "Trainer": "training",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "estimate": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
     "export": "inference",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .cost import TransformerEstimate as TransformerEstimate
+    from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
     from .evaluation import EvaluationRecord as EvaluationRecord
     from .evaluation import evaluate as evaluate

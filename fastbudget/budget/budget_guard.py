@@ -81,12 +81,13 @@ class BudgetGuard:
 
     def __enter__(self) -> BudgetGuard:
         self._ledger = Ledger(self.run_dir, num_devices=self.num_devices, clock=self._clock)
-        # Earlier sessions know how long saves and evaluations take; this one must reserve for them from the start.
-        for phase, durations in (("checkpoint", self._saves), ("evaluate", self._evaluations)):
-            for seconds in self._ledger.before.durations_s.get(phase, []):
-                durations.add(seconds)
         if self._started_at is not None:
             self._ledger.add("before", self._clock.wall() - self._started_at)
+        # What earlier sessions measured: a resumed run must keep its reserve from its first step on.
+        for phase, durations in (("evaluate", self._evaluations), ("checkpoint", self._saves)):
+            if not len(durations):
+                for seconds in self._ledger.before.measured_s.get(phase, ()):
+                    durations.add(seconds)
         self._ledger.enter("train")
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:
@@ -173,38 +174,53 @@ class BudgetGuard:
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def steps(self, loader: Iterable[T]) -> Iterator[T]:
-        """Yield the loader's batches while one more step fits."""
-        for batch in loader:
-            if not self.may_continue():
+        """Yield the loader's batches while one more step fits. Waiting for a batch is part of its step."""
+        batches = iter(loader)
+        while self.may_continue():
+            begun = self._step_clock()
+            try:
+                batch = next(batches)
+            except StopIteration:
                 return
-            with self.timed_step():
-                yield batch
+            yield batch
+            self._steps.add(self._step_clock() - begun)
 
     @contextmanager
     def timed_step(self) -> Iterator[None]:
         """Measure one step of a loop that doesn't use `steps`. Saves and evaluations inside don't count to it."""
-        start = self._clock.monotonic()
-        elsewhere = self._elsewhere_s
+        begun = self._step_clock()
         yield
-        self._steps.add(self._clock.monotonic() - start - (self._elsewhere_s - elsewhere))
+        self._steps.add(self._step_clock() - begun)
 
     _elsewhere_s = 0.0
 
+    def _step_clock(self) -> float:
+        """Seconds that stand still during saves and evaluations."""
+        return self._clock.monotonic() - self._elsewhere_s
+
     @contextmanager
-    def _phase(self, name: str, durations: DurationEstimate) -> Iterator[None]:
+    def _phase(self, name: str, durations: DurationEstimate | None) -> Iterator[None]:
         ledger = self._open_ledger()
         ledger.enter(name)
         start = self._clock.monotonic()
         try:
             yield
-            durations.add(self._clock.monotonic() - start)
+            if durations is not None:
+                seconds = self._clock.monotonic() - start
+                durations.add(seconds)
+                ledger.measured(name, seconds)
         finally:
             self._elsewhere_s += self._clock.monotonic() - start
             ledger.enter("train")
 
-    def evaluate(self, function: Callable[[], T]) -> T:
-        """Call ``function`` and bill its time as evaluation."""
-        with self._phase("evaluate", self._evaluations):
+    def evaluate(self, function: Callable[[], T], *, typical: bool = True) -> T:
+        """Call ``function`` and bill its time as evaluation.
+
+        Args:
+            function: Evaluates.
+            typical: Whether its duration says how long the others take; not so for a final one on more data.
+        """
+        with self._phase("evaluate", self._evaluations if typical else None):
             return function()
 
     def checkpoint(

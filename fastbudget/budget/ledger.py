@@ -24,7 +24,7 @@ UNBILLED_PHASES = ("init", "export", "report")
 class LedgerRecord:
     """A ledger read back: seconds by phase, billed and unbilled, over all sessions of the run.
 
-    ``durations_s`` lists each entry by phase. An evaluation or a save is one entry; training is cut by heartbeats.
+    ``measured_s`` holds how long each save and each evaluation took, by phase.
     """
 
     billed_s: dict[str, float] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class LedgerRecord:
     last_reason: str | None = None
     heartbeat_s: float = 0.0
     damaged_lines: int = 0
-    durations_s: dict[str, list[float]] = field(default_factory=dict)
+    measured_s: dict[str, list[float]] = field(default_factory=dict)
 
     @property
     def total_billed_s(self) -> float:
@@ -52,9 +52,10 @@ class LedgerRecord:
             phase, seconds = str(line["phase"]), float(line["seconds"])
             target = self.billed_s if line["billed"] else self.unbilled_s
             target[phase] = target.get(phase, 0.0) + seconds
-            self.durations_s.setdefault(phase, []).append(seconds)
             if line["billed"]:
                 self.device_hours += seconds * int(line["devices"]) / SECONDS_PER_HOUR
+        elif event == "measured":
+            self.measured_s.setdefault(str(line["phase"]), []).append(float(line["seconds"]))
         elif event == "close":
             self.closed = True
             self.last_reason = line["reason"]
@@ -142,6 +143,10 @@ class Ledger:
         if billed:
             self._session_s += seconds
         self._write("spend", phase=phase, seconds=round(seconds, 6), devices=self._num_devices, billed=billed)
+
+    def measured(self, phase: str, seconds: float) -> None:
+        """Note how long one save or evaluation took, so that a later session knows what to keep back."""
+        self._write("measured", phase=phase, seconds=round(seconds, 6))
 
     def enter(self, phase: str) -> None:
         """Bill the time so far to the current phase and begin another."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections import deque
 
-# Durations vary by factors, so they are modeled as log-normal. A few samples say little about the spread: it is never
-# taken below the floor, and below three samples a wide prior stands in. A reserve of the mean alone is overshot in
-# about half of all runs; the mean + 4 sigma of the logarithm in fewer than one in a thousand. But the spread of a few
-# samples may itself be off by far, so no reserve goes beyond a multiple of the longest seen.
+# Durations vary by factors, so they are modeled as log-normal. A few samples say little about the spread: it starts at
+# a wide prior that counts as four samples, and is never taken below the floor. A reserve of the mean alone is overshot
+# in about half of all runs; the mean + 4 sigma of the logarithm in fewer than one in a thousand.
 _FLOOR_SIGMA = 0.25
 _PRIOR_SIGMA = 0.4
-_TIMES_LONGEST, _TIMES_LONGEST_OF_FEW = 3.0, 2.0
+_PRIOR_SAMPLES = 4
 # The system may take the processor away for this long at any time, however short the work.
 _JITTER_S = 0.1
 _FEW = 3
@@ -51,13 +50,10 @@ class DurationEstimate:
             return 0.0
         mean = self._mean()
         count = len(self._logs)
-        sigma, times = _PRIOR_SIGMA, _TIMES_LONGEST_OF_FEW
-        if count >= _FEW:
-            times = _TIMES_LONGEST
-            sigma = math.sqrt(sum((value - mean) ** 2 for value in self._logs) / (count - 1))
+        squares = _PRIOR_SAMPLES * _PRIOR_SIGMA**2 + sum((value - mean) ** 2 for value in self._logs)
+        sigma = math.sqrt(squares / (_PRIOR_SAMPLES + count - 1))
         longest = math.exp(max(self._logs))
-        spread = min(math.exp(mean + sigmas * max(sigma, _FLOOR_SIGMA)), times * longest)
-        return max(spread, longest + _JITTER_S)
+        return max(math.exp(mean + sigmas * max(sigma, _FLOOR_SIGMA)), longest + _JITTER_S)
 
     def next_s(self) -> float:
         """Return what the next of many, such as a step, may take: its upper bound, or while few are known the longest.

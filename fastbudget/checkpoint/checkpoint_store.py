@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -27,7 +28,9 @@ _FORMAT_VERSION = 1
 _MANIFEST = "manifest.json"
 _TENSORS = "tensors.safetensors"
 _NAME = re.compile(r"step_(\d{12})$")
-_PARTIAL = re.compile(r"\.step_\d{12}\.(\d+)\.partial$")
+_MOST_STEPS = 10**12
+# Being written, or being deleted, by the process of that number.
+_PARTIAL = re.compile(r"\.step_\d{12}\.(\d+)\.(partial|doomed)$")
 
 
 class DamagedCheckpointWarning(UserWarning):
@@ -101,6 +104,7 @@ class CheckpointStore:
             raise InvalidInputError(f"mode must be 'max' or 'min', got {mode!r}.")
         self.directory = Path(directory)
         self.keep_last, self.keep_best, self.metric, self.mode = keep_last, keep_best, metric, mode
+        self._saved: Path | None = None
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -112,35 +116,44 @@ class CheckpointStore:
         """Save a state durably, then prune.
 
         Args:
-            step: Not saved before in this store.
+            step: Not saved before in this store; a damaged checkpoint of the same step is replaced with a warning.
             state: Nested mapping of tensors, numpy arrays and plain data.
-            metrics: Numbers measured on this state.
+            metrics: Numbers measured on this state; those that are NaN or infinite are left out.
 
         Raises:
             SaveError: the disk is full or not writable; what was saved before is intact.
             RunDirectoryError: this step was saved before.
-            InvalidInputError: the state holds something else.
+            InvalidInputError: the state holds something else, or the step is not a number a store can hold.
         """
+        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < _MOST_STEPS:
+            raise InvalidInputError(f"step must be an integer in [0, 10^12), got {step!r}.")
         final = self.directory / f"step_{step:012d}"
-        if final.exists():
+        problem = self.verify(final) if final.exists() else None
+        if final.exists() and problem is None:
             raise RunDirectoryError(f"Step {step} was saved before, in {final}; a checkpoint is never overwritten.")
         tree, tensors = flatten(state)
         partial = self.directory / f".{final.name}.{os.getpid()}.partial"
         try:
             self._write(partial, step, tree, tensors, dict(metrics or {}))
+            if problem is not None:
+                warnings.warn(f"Replacing checkpoint {final}: {problem}.", DamagedCheckpointWarning, stacklevel=2)
+                self._delete(final)
             partial.rename(final)
             sync_directory(self.directory)
         except Exception as error:
             with contextlib.suppress(OSError):
                 shutil.rmtree(partial)
             if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
-                kept = self.paths()
-                kept_text = f"The last good checkpoint is {kept[-1]}." if kept else "No checkpoint was saved before."
+                kept = None
+                with contextlib.suppress(OSError):
+                    kept = self.latest()
+                kept_text = f"The last good checkpoint is {kept}." if kept else "There is no good checkpoint before it."
                 raise SaveError(
                     f"Step {step} could not be saved in {self.directory}: {error}. {kept_text} "
                     "Free space or make the directory writable, then resume."
                 ) from error
             raise
+        self._saved = final
         self.prune()
         return final
 
@@ -165,28 +178,38 @@ class CheckpointStore:
             "step": step,
             "saved_at": utc_text(file.stat().st_mtime),
             "torch": torch.__version__,
-            "metrics": {name: float(value) for name, value in metrics.items()},
+            "metrics": {name: float(value) for name, value in metrics.items() if math.isfinite(value)},
             "files": {_TENSORS: {"bytes": file.stat().st_size, "sha256": _sha256(file)}},
             "state": tree,
         }
         write_durably(partial / _MANIFEST, _sealed(manifest))
 
     def prune(self) -> None:
-        """Delete what neither ``keep_last`` nor ``keep_best`` asks for, and leftovers of dead processes."""
+        """Delete what neither ``keep_last`` nor ``keep_best`` asks for, and leftovers of dead processes.
+
+        The newest good checkpoint stays, however many damaged ones are newer.
+        """
         paths = self.paths()
         kept = set(paths[-self.keep_last :])
+        good = self._saved if self._saved in paths else self._first_good(paths[::-1])
+        if good is not None:
+            kept.add(good)
         if self.keep_best:
             kept.update(self._ranked(paths)[: self.keep_best])
         for path in paths:
             if path not in kept:
-                # Hidden first: a half-deleted checkpoint must not look like a damaged one.
-                doomed = path.with_name(f".{path.name}.{os.getpid()}.partial")
-                path.rename(doomed)
-                shutil.rmtree(doomed)
+                self._delete(path)
         for path in self.directory.iterdir():
             match = _PARTIAL.fullmatch(path.name)
             if match and not Path(f"/proc/{match[1]}").exists():
                 shutil.rmtree(path, ignore_errors=True)
+
+    @staticmethod
+    def _delete(path: Path) -> None:
+        # Hidden first: a half-deleted checkpoint must not look like a damaged one.
+        doomed = path.with_name(f".{path.name}.{os.getpid()}.doomed")
+        path.rename(doomed)
+        shutil.rmtree(doomed)
 
     # -- finding ---------------------------------------------------------------------------------------------------
 

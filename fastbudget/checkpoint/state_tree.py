@@ -16,6 +16,8 @@ from ..core.errors import InvalidInputError
 
 Node = list[Any]
 
+_NOT_IN_FILES = (torch.complex32, torch.complex128)  # safetensors has no such type
+
 
 class _Flattener:
     def __init__(self) -> None:
@@ -23,20 +25,38 @@ class _Flattener:
         self._names: dict[tuple[Any, ...], str] = {}
 
     def _tensor(self, tensor: torch.Tensor, path: str) -> Node:
-        tensor = tensor.detach()
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized or tensor.dtype in _NOT_IN_FILES:
+            raise InvalidInputError(
+                f"state[{path!r}] is a tensor that a checkpoint can't hold ({tensor.layout}, {tensor.dtype}, on "
+                f"{tensor.device}); make it dense and real, or leave it out."
+            )
+        tensor = tensor.detach().resolve_conj().resolve_neg()
         # Tied weights are stored once: the same memory under the same shape is the same tensor.
         place = (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         if tensor.numel() and place in self._names:
             return ["tensor", self._names[place]]
+        # {"a.b": …} and {"a": {"b": …}} have one path, and safetensors keeps a name for itself.
+        while path in self.tensors or path == "__metadata__":
+            path += "'"
         self._names[place] = path
         self.tensors[path] = tensor
         return ["tensor", path]
+
+    def _array(self, array: np.ndarray[Any, Any], path: str) -> Node:
+        try:
+            tensor = torch.from_numpy(np.array(array, order="C"))
+        except (TypeError, ValueError):
+            raise InvalidInputError(
+                f"state[{path!r}] is a numpy array of {array.dtype}; a checkpoint holds arrays of numbers and booleans "
+                "in this machine's byte order."
+            ) from None
+        return ["numpy", self._tensor(tensor, path)[1]]
 
     def node(self, value: Any, path: str) -> Node:
         if isinstance(value, torch.Tensor):
             return self._tensor(value, path)
         if isinstance(value, np.ndarray):
-            return ["numpy", self._tensor(torch.from_numpy(np.ascontiguousarray(value)), path)[1]]
+            return self._array(value, path)
         if isinstance(value, Mapping):
             items = []
             for key, inner in value.items():
@@ -49,6 +69,8 @@ class _Flattener:
             return [kind, [self.node(inner, f"{path}.{index}") for index, inner in enumerate(value)]]
         if isinstance(value, float):
             return ["float", value.hex()]  # exact, and covers NaN and infinity, which JSON lacks
+        if isinstance(value, np.float32 | np.float16):
+            return ["float", float(value).hex()]
         if isinstance(value, np.integer | np.bool_):
             return ["value", value.item()]
         if value is None or isinstance(value, bool | int | str):

@@ -60,20 +60,21 @@ class TerminalObserver:
         self._planned_steps = plan["planned_steps"]
         self._console.print(plan_table(plan))
 
-    def progress(self, step: int, planned_steps: int, fraction_of_budget: float, text: str) -> None:
-        """Move the bar, or print a line per evaluation where there is no terminal."""
-        is_evaluation = fraction_of_budget > 0
-        if is_evaluation:
-            self._values = f"{text} · {fraction_of_budget:.0%} of budget"
-        if self._progress is None:
-            if is_evaluation:
-                self._console.print(f"  step {step:,} of {planned_steps:,}: {escape(self._values)}", highlight=False)
-            return
+    def stepped(self, step: int, planned_steps: int, loss: float) -> None:
+        """Move the bar, a few times a second."""
         now = time.monotonic()
-        if is_evaluation or now - self._drawn > _REFRESH_S:
-            shown = self._values if is_evaluation else f"{text} · {self._values}"
-            self._progress.update(self._task, completed=step, text=escape(shown))
+        if self._progress is not None and now - self._drawn > _REFRESH_S:
+            self._progress.update(self._task, completed=step, text=escape(f"loss {loss:.3f} · {self._values}"))
             self._drawn = now
+
+    def evaluated(self, step: int, planned_steps: int, metrics: dict[str, float], budget_used: float) -> None:
+        """Show the metrics beside the bar, or on a line of their own where there is no terminal."""
+        values = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        self._values = f"{values} · {budget_used:.0%} of budget"
+        if self._progress is not None:
+            self._progress.update(self._task, completed=step, text=escape(self._values))
+        else:
+            self._console.print(f"  step {step:,} of {planned_steps:,}: {escape(self._values)}", highlight=False)
 
     def message(self, text: str) -> None:
         """Show a remark."""

@@ -48,7 +48,7 @@ def _stack(values: list[Any]) -> Any:
 
 def _batches(data: Any, batch_size: int) -> Iterator[tuple[Any, Any]]:
     """Yield (inputs, references): a loader's batches as they come, a map-style data set's examples stacked."""
-    if not _is_map_style(data) or (len(data) and _is_batch(data[0])):
+    if not _is_map_style(data) or (isinstance(data, list | tuple) and data and _is_batch(data[0])):
         for batch in data:
             if not isinstance(batch, list | tuple) or len(batch) != 2:
                 raise InvalidInputError(
@@ -82,7 +82,7 @@ def evaluate(
         predict: ``predict(batch_inputs) -> predictions``: labels [B], scores [B, C], or logits [B, T, V], as the
             metrics take them. Numbers only; put a torch model in eval mode and under ``no_grad`` first.
         data: A re-iterable of batches ``(inputs, references)``, or a map-style data set ``data[i] -> (input,
-            reference)`` of single examples.
+            reference)`` of single examples. A list or tuple holds batches if its references have a batch dimension.
         metrics: Names, or metrics.
         confidence: Of the intervals.
         groups: int [n], equal for examples that belong together, for metrics that resample examples.

@@ -17,6 +17,7 @@ from ..core.errors import InvalidInputError, RunDirectoryError
 MANIFEST = "manifest.json"
 MODEL_FILE = "model.onnx"
 FORMAT = "fastbudget-artifact"
+VERSION = 1
 
 
 def file_sha256(path: Path) -> str:
@@ -37,9 +38,16 @@ class Artifact:
 
         Args:
             threads: onnxruntime's threads within an operator; None: its default.
+
+        Raises:
+            RunDirectoryError: the model's file is missing or has changed.
         """
         model = self.path / MODEL_FILE
-        if file_sha256(model) != self.manifest["files"][MODEL_FILE]["sha256"]:
+        try:
+            found = file_sha256(model)
+        except OSError as error:
+            raise RunDirectoryError(f"{model} can't be read: {error.strerror}; export it again.") from error
+        if found != self.manifest["files"][MODEL_FILE]["sha256"]:
             raise RunDirectoryError(f"{model} has changed since it was exported and verified; export it again.")
         return Runner(model, self.manifest, threads=threads)
 
@@ -70,7 +78,7 @@ class Runner:
             raise InvalidInputError(f"The artifact takes {len(self._inputs)} inputs, got {len(inputs)}.")
         feed = {}
         for value, expected in zip(inputs, self._inputs, strict=True):
-            array = np.ascontiguousarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+            array = np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value, order="C")
             self._check(array, expected)
             feed[expected["name"]] = array
         outputs = self._session.run(None, feed)
@@ -102,4 +110,8 @@ def load_artifact(path: str | os.PathLike[str]) -> Artifact:
         raise RunDirectoryError(f"{directory} is not an exported artifact: {error}.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise RunDirectoryError(f"{directory / MANIFEST} is not a fastbudget artifact's manifest.")
+    if manifest.get("version") != VERSION:
+        raise RunDirectoryError(
+            f"{directory / MANIFEST} is of version {manifest.get('version')!r}; this fastbudget reads {VERSION}."
+        )
     return Artifact(directory, manifest)

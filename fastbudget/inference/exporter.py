@@ -14,7 +14,7 @@ import torch
 
 from ..core.durable_files import sync_directory, sync_file, write_json
 from ..core.errors import InvalidInputError, RunDirectoryError, one_of
-from .artifact import FORMAT, MANIFEST, MODEL_FILE, Artifact, Runner, file_sha256
+from .artifact import FORMAT, MANIFEST, MODEL_FILE, VERSION, Artifact, Runner, file_sha256, load_artifact
 from .onnx_conversion import OPSET, convert
 from .verification import verify
 
@@ -81,7 +81,23 @@ def _plan(example_inputs: Any, dynamic: DynamicAxes | None) -> _Plan:
                 "example_inputs need a batch of at least 2: torch.export takes a size of 1 for a constant."
             )
         dynamic = {index: {0: (1, _LARGEST_BATCH)} for index in range(len(tensors))}
+    _check_dynamic(dynamic, tensors)
     return _Plan(tensors, {index: dict(axes) for index, axes in dynamic.items()})
+
+
+def _check_dynamic(dynamic: DynamicAxes, inputs: tuple[torch.Tensor, ...]) -> None:
+    for index, axes in dynamic.items():
+        for axis, (low, high) in axes.items():
+            name = f"dynamic[{index}][{axis}]"
+            if not 0 <= index < len(inputs) or not 0 <= axis < inputs[index].ndim:
+                shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
+                raise InvalidInputError(f"{name} is no axis of the inputs, whose shapes are {shapes}.")
+            size = inputs[index].shape[axis]
+            if low < 1 or not max(2, low) <= size <= (size if high is None else high):
+                raise InvalidInputError(
+                    f"{name} is from {low} to {high}; it must begin at 1 or more and hold the example's size, which is "
+                    f"{size} and must be at least 2."
+                )
 
 
 def _versions() -> dict[str, str | None]:
@@ -110,7 +126,7 @@ def export(
     Args:
         model: Takes tensors by position.
         example_inputs: A tensor or a tuple of tensors.
-        directory: Made; must not exist yet, or be an artifact, which is replaced.
+        directory: Made; must not exist yet, be empty, or be an artifact and nothing else, which is replaced.
         target: ``"onnx"``.
         dynamic: {argument index: {axis: (smallest, largest or None)}}; None: the first axis of each from 1 to 4096.
         check_inputs: Real inputs to verify on, each a tuple as the model takes; the example's are used without.
@@ -122,11 +138,11 @@ def export(
     if target not in get_args(Target):
         raise InvalidInputError(f"target must be one of {one_of(get_args(Target))}, got {target!r}.")
     out = Path(directory)
-    if out.exists() and any(out.iterdir()) and not (out / MANIFEST).exists():
-        raise RunDirectoryError(f"{out} exists and is not an artifact; choose another directory.")
+    _check_free(out)
     plan = _plan(example_inputs, dynamic)
     real = [tuple(tensor.detach().cpu() for tensor in inputs) for inputs in check_inputs]
-    device, training = _place(model)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    modes = [(module, module.training) for module in model.modules()]
     aside = out.with_name(f".{out.name}.{os.getpid()}.partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -140,7 +156,7 @@ def export(
         size = onnx_path.stat().st_size
         manifest = {
             "format": FORMAT,
-            "version": 1,
+            "version": VERSION,
             "target": target,
             "opset": OPSET,
             "inputs": inputs,
@@ -157,10 +173,23 @@ def export(
         sync_directory(out.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-        model.to(device).train(training)
+        model.to(device)
+        for module, training in modes:
+            module.training = training
     return Artifact(out, manifest)
 
 
-def _place(model: torch.nn.Module) -> tuple[torch.device, bool]:
-    first = next(model.parameters(), None)
-    return (first.device if first is not None else torch.device("cpu")), model.training
+def _check_free(out: Path) -> None:
+    """Raise RunDirectoryError unless ``out`` may be replaced: what is deleted must be ours."""
+    if not out.exists():
+        return
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
+    if not names:
+        return
+    try:
+        load_artifact(out)
+    except RunDirectoryError:
+        raise RunDirectoryError(f"{out} exists and is not an artifact; choose another directory.") from None
+    others = sorted(names - {MANIFEST, MODEL_FILE})
+    if others:
+        raise RunDirectoryError(f"{out} holds more than an artifact: {', '.join(others)}; choose another directory.")

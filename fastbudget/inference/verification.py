@@ -46,21 +46,31 @@ class Verification:
 
 def _outputs(value: Any) -> list[npt.NDArray[Any]]:
     values = value if isinstance(value, list | tuple) else [value]
+    for item in values:
+        if not hasattr(item, "shape"):
+            raise InvalidInputError(
+                f"The model must return a tensor or a tuple of tensors, got a {type(item).__name__}; wrap it in a "
+                "module that returns its tensors."
+            )
     return [np.asarray(item.detach().cpu().numpy() if hasattr(item, "detach") else item) for item in values]
 
 
 def _compare(expected: Any, actual: Any) -> tuple[float, float, int, int]:
     """Return the largest absolute and relative difference, positions with the same argmax, and positions."""
     largest, relative, same, positions = 0.0, 0.0, 0, 0
-    pairs = list(zip(_outputs(expected), _outputs(actual), strict=True))
+    wanted, given = _outputs(expected), _outputs(actual)
+    if len(wanted) != len(given):
+        raise InvalidInputError(f"The artifact returns {len(given)} outputs where the model returns {len(wanted)}.")
+    pairs = list(zip(wanted, given, strict=True))
     for want, got in pairs:
         if want.shape != got.shape:
             raise InvalidInputError(
                 f"The artifact returns shape {list(got.shape)} where the model returns {list(want.shape)}."
             )
-        if not np.array_equal(np.isfinite(want), np.isfinite(got)):
-            raise InvalidInputError("The artifact and the model disagree on which outputs are finite.")
         finite = np.isfinite(want)
+        same_finite = np.array_equal(finite, np.isfinite(got))
+        if not same_finite or not np.array_equal(want[~finite], got[~finite], equal_nan=True):
+            raise InvalidInputError("The artifact and the model disagree on which outputs are finite.")
         difference = float(np.abs(want[finite].astype(np.float64) - got[finite]).max(initial=0.0))
         scale = float(np.abs(want[finite]).max(initial=0.0))
         largest = max(largest, difference)

@@ -30,7 +30,9 @@ def count_classes(
         return _C.count_classes(predictions, references, num_classes or 0, threads or 0)
     except IndexError as error:
         # Without a number of classes only a negative label is out of range.
-        raise _refuse(error, num_classes or 2**28) from None
+        raise _refuse(error, num_classes or 2**24) from None
+    except ValueError as error:  # too large for tables of its size
+        raise InvalidInputError(f"Labels can't be counted: {error}.") from None
 
 
 def add_confusion(predictions: Labels, references: Labels, confusion: Counts, threads: int | None = None) -> None:

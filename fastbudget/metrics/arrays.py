@@ -29,7 +29,7 @@ def _as_labels(array: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
         return array.view(np.uint8)
     if array.dtype.kind == "u" and array.size and array.max() > np.iinfo(np.int64).max:
         raise InvalidInputError(f"{name} holds labels beyond int64.")
-    if array.dtype.kind in "iu":
+    if array.dtype.kind in "iu" or array.size == 0:  # numpy takes an empty list for floats
         return array.astype(np.int64)
     raise InvalidInputError(
         f"{name} must hold integer class labels, got dtype {array.dtype}. "

@@ -87,14 +87,12 @@ class _ConfusionMetric(Metric[Counts]):
         if groups is not None:
             raise InvalidInputError(f"{self.name} keeps counts, not examples, so it can't take groups.")
         value = self.result(state)
-        size = len(state)
-
-        def statistic(cells: Counts) -> npt.NDArray[np.float64]:
-            matrix = cells.reshape(*cells.shape[:-1], size, size)
-            return self._from_margins(np.diagonal(matrix, axis1=-2, axis2=-1), matrix.sum(axis=-2), matrix.sum(axis=-1))
-
+        cells = _Resampled(state)
         low, high = bootstrap_counts(
-            state.ravel(), statistic, pseudo_counts=_pseudo_counts(state).ravel(), confidence=confidence
+            cells.counts,
+            lambda drawn: self._from_margins(*cells.margins(drawn)),
+            pseudo_counts=cells.pseudo_counts,
+            confidence=confidence,
         )
         return MetricValue(
             value=value,
@@ -114,16 +112,54 @@ def _padded(matrix: Counts, size: int) -> Counts:
     return grown
 
 
-def _pseudo_counts(matrix: Counts) -> npt.NDArray[np.float64]:
-    """Spread pseudo-errors over the classes seen, by their frequency, and as many pseudo-successes on the diagonal."""
-    share = matrix.sum(1) / matrix.sum()
-    seen = (matrix.sum(0) + matrix.sum(1)) > 0
-    if seen.sum() < 2:
-        return np.zeros(matrix.shape)
-    others = np.where(seen, 1.0, 0.0) / (seen.sum() - 1)
-    errors: npt.NDArray[np.float64] = share[:, None] * others[None, :] * _PSEUDO_ERRORS
-    np.fill_diagonal(errors, share * _PSEUDO_ERRORS)
-    return errors
+class _Resampled:
+    """The cells of a confusion matrix that hold examples, for resampling: the cost follows them, not C².
+
+    One more category stands for the pseudo-examples: of a class drawn by its frequency among the references, half of
+    them right and half predicted as another class seen.
+    """
+
+    def __init__(self, matrix: Counts) -> None:
+        rows, columns = np.nonzero(matrix)
+        # Classes never seen don't count anywhere; a matrix of two is kept whole, for the binary average.
+        self._classes = np.arange(len(matrix)) if len(matrix) <= 2 else np.union1d(rows, columns)
+        self._rows, self._columns = (np.searchsorted(self._classes, labels) for labels in (rows, columns))
+        self._seen = np.union1d(self._rows, self._columns)
+        self._share = (matrix.sum(1) / matrix.sum())[self._classes]
+        self._generator = np.random.default_rng(0)
+        self.counts = np.append(matrix[rows, columns], 0)
+        self.pseudo_counts = np.zeros(len(self.counts))
+        if len(self._seen) > 1:
+            self.pseudo_counts[-1] = 2 * _PSEUDO_ERRORS
+
+    def margins(self, drawn: Counts) -> tuple[Counts, Counts, Counts]:
+        """Return hits, predictions and references per class, int64 [..., C] each, of counts per cell [..., K + 1]."""
+        cells = drawn[..., :-1].reshape(-1, len(self._rows))
+        shape = (*drawn.shape[:-1], len(self._classes))
+        resample = np.repeat(np.arange(len(cells)), drawn[..., -1].ravel())
+        rows, columns = self._pseudo_examples(len(resample))
+
+        def per_class(labels: Counts, weights: Counts, extra: Counts, chosen: Any = slice(None)) -> Counts:
+            where = np.arange(len(cells))[:, None] * shape[-1] + labels
+            size = len(cells) * shape[-1]
+            real = np.bincount(where.ravel(), weights.ravel(), size)
+            pseudo = np.bincount((resample * shape[-1] + extra)[chosen], minlength=size)
+            return (real + pseudo).astype(np.int64).reshape(shape)
+
+        right = self._rows == self._columns
+        return (
+            per_class(self._rows[right], cells[:, right], rows, rows == columns),
+            per_class(self._columns, cells, columns),
+            per_class(self._rows, cells, rows),
+        )
+
+    def _pseudo_examples(self, n: int) -> tuple[Counts, Counts]:
+        rows = self._generator.choice(len(self._share), n, p=self._share)
+        if n == 0:
+            return rows, rows
+        other = self._generator.integers(0, len(self._seen) - 1, n)
+        other += other >= np.searchsorted(self._seen, rows)
+        return rows, np.where(self._generator.random(n) < 0.5, rows, self._seen[other])
 
 
 @register("accuracy", task="classification")

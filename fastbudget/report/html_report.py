@@ -96,7 +96,9 @@ def _curves(lines: list[dict[str, Any]]) -> str:
     charts = [line_chart(losses, title="Training loss", x_label="step", y_label="loss", log_if_wide=True)]
     names = list(dict.fromkeys(name for line in lines for name in line.get("metrics", {})))
     for name in names:
-        points = [(line["step"], line["metrics"][name]) for line in lines if name in line.get("metrics", {})]
+        points = [
+            (line["step"], line["metrics"][name]) for line in lines if line.get("metrics", {}).get(name) is not None
+        ]
         charts.append(
             line_chart(
                 points,

@@ -94,7 +94,12 @@ def bootstrap_ratio(
         _, members = np.unique(groups, return_inverse=True)
         numerators = np.bincount(members, weights=numerators).astype(np.float64)
         denominators = np.bincount(members, weights=denominators).astype(np.float64)
+    # Examples of no weight (a sequence without scored tokens) say nothing; resamples of them alone would be 0 / 0.
+    weighs = (numerators != 0) | (denominators != 0)
+    numerators, denominators = numerators[weighs], denominators[weighs]
     count = len(numerators)
+    if count == 0:
+        raise InvalidInputError("A bootstrap of a ratio needs at least one example whose denominator isn't 0.")
     generator = np.random.default_rng(seed)
     values = np.empty(resamples)
     for index in range(resamples):

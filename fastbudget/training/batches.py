@@ -46,19 +46,23 @@ def num_samples(batch: Any) -> int:
     )
 
 
+def check_can_start_anew(loader: Iterable[Any], name: str) -> None:
+    """Raise InvalidInputError for an iterator: it has one epoch, and none after a resume."""
+    if isinstance(loader, Iterator):
+        raise InvalidInputError(
+            f"{name} can be iterated only once (it is a {type(loader).__name__}); give a DataLoader, a list, or an "
+            "object whose __iter__ starts anew."
+        )
+
+
 def check_has_batches(loader: Iterable[Any], name: str) -> Any:
     """Return the first batch of a loader that can be iterated again.
 
     Raises:
         InvalidInputError: it yields nothing, or can be iterated only once.
     """
-    iterator = iter(loader)
-    if iterator is loader:
-        raise InvalidInputError(
-            f"{name} can be iterated only once (it is a {type(loader).__name__}); give a DataLoader, a list, or an "
-            "object whose __iter__ starts anew."
-        )
-    for batch in iterator:
+    check_can_start_anew(loader, name)
+    for batch in loader:
         return batch
     raise InvalidInputError(f"{name} yields no batch: the data set is empty, or smaller than a batch with drop_last.")
 

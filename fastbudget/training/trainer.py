@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from ..budget import CHECKPOINT_DIR, BudgetGuard
 from ..checkpoint import CheckpointStore
 from ..core.budget import Budget
 from ..core.errors import InvalidInputError, NonFiniteLossError, RunDirectoryError
-from .batches import BatchStream, call_model, move, num_samples
+from .batches import BatchStream, call_model, check_can_start_anew, move, num_samples
 from .losses import Loss, check_scalar, resolve_loss
 from .optimizers import OptimizerFactory, build_optimizer
 from .schedule import LearningRateSchedule
@@ -63,7 +64,8 @@ class Trainer:
         train_data: Re-iterable of batches: a mapping of keywords, or a pair (inputs, targets).
         budget: What may be spent.
         run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
-        evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients.
+        evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
+            don't change the training's.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -110,6 +112,7 @@ class Trainer:
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name} must be at least 1, got {value}.")
+        check_can_start_anew(train_data, "train_data")
         decay_over = decay_over or ("steps" if max_steps else "budget")
         if decay_over == "steps" and max_steps is None:
             raise InvalidInputError("decay_over='steps' needs max_steps; give it, or decay over the budget.")
@@ -171,7 +174,7 @@ class Trainer:
             stream = self._restore(checkpoint.state)
             self._saved_at = self.step
             if self.metric in checkpoint.metrics:
-                self._evaluated_at = self.step
+                self._evaluated_at, self._train_s_at_evaluation = self.step, guard.spent_s
             else:
                 self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
@@ -197,7 +200,8 @@ class Trainer:
             elif guard.may_evaluate(self._final_cost, then_save=True):
                 self._save(guard, stream, self._evaluate(guard))
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
-        last, best = guard.store.latest(), guard.store.best()
+        last = guard.store.latest()
+        best = guard.store.best() or last  # no evaluation gave a number: none is better than another
         if last is None or best is None:
             raise RunDirectoryError(f"{guard.store.directory} lost its checkpoints while the run was training.")
         checkpoint = guard.store.load(best)
@@ -205,7 +209,7 @@ class Trainer:
         if not interrupted:
             self.model.load_state_dict(checkpoint.state["model"])
             if self.final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
-                final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate))
+                final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,
@@ -254,14 +258,14 @@ class Trainer:
             self._record({"step": step, "loss": value, "lr": rate})
 
     def _record(self, record: dict[str, Any]) -> None:
-        self._log.write(json.dumps(record) + "\n")
+        # JSON has no NaN; a metric that isn't a number is null.
+        metrics = {name: value if math.isfinite(value) else None for name, value in record.get("metrics", {}).items()}
+        self._log.write(json.dumps(record | {"metrics": metrics} if metrics else record) + "\n")
         for sink in list(self._sinks):
             try:
                 sink(record)
             except Exception as error:
                 self._sinks.remove(sink)
-                import warnings
-
                 warnings.warn(f"A sink was dropped: it raised {error!r}.", RuntimeWarning, stacklevel=2)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
@@ -276,12 +280,16 @@ class Trainer:
 
     def _in_eval_mode(self, function: Callable[[torch.nn.Module], Any] | None) -> Any:
         assert function is not None
+        # Iterating a DataLoader draws from torch's generator, so without this the evaluations, whose moments depend on
+        # the clock, would decide the order of the training data.
+        generators = _random_state()
         self.model.eval()
         try:
             with torch.no_grad():
                 return function(self.model)
         finally:
             self.model.train()
+            _set_random_state(generators)
 
     def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
         self._read_losses()
@@ -308,12 +316,7 @@ class Trainer:
             "epoch": stream.epoch,
             "position": stream.position,
             "base_rates": self._base_rates,
-            "random": {
-                "torch": torch.get_rng_state(),
-                "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-                "numpy": np.random.get_state(),
-                "python": random.getstate(),
-            },
+            "random": _random_state(),
         }
 
     def _restore(self, state: dict[str, Any]) -> BatchStream:
@@ -322,10 +325,22 @@ class Trainer:
         self.step, self._base_rates = state["step"], state["base_rates"]
         # Advancing the loader draws random numbers, so the generators are restored after it.
         stream = BatchStream(self.train_data, seed=self.seed, epoch=state["epoch"], skip=state["position"])
-        generators = state["random"]
-        torch.set_rng_state(generators["torch"])
-        if generators["cuda"] and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(generators["cuda"])
-        np.random.set_state(generators["numpy"])
-        random.setstate(generators["python"])
+        _set_random_state(state["random"])
         return stream
+
+
+def _random_state() -> dict[str, Any]:
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        "numpy": np.random.get_state(),
+        "python": random.getstate(),
+    }
+
+
+def _set_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+    np.random.set_state(state["numpy"])
+    random.setstate(state["python"])

@@ -86,6 +86,7 @@ class RunConfiguration(_Section):
     select_by: str | None = None
     export: ExportSection | None = ExportSection()
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    threads: int | None = Field(default=None, ge=1)
 
     @field_validator("metrics")
     @classmethod

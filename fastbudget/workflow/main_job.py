@@ -13,6 +13,7 @@ import torch
 from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled, spend_summary
 from ..checkpoint import CheckpointStore
 from ..core.clock import utc_text
+from ..core.units import SECONDS_PER_HOUR
 from ..evaluation import EvaluationRecord
 from ..hardware import describe_environment
 from ..report import write_report
@@ -20,7 +21,7 @@ from ..training import LearningRateSchedule, Trainer, TrainingResult
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_workload, load_best
 from .observer import Observer, Silent
-from .plan_stage import calibrate, count, make_plan
+from .plan_stage import calibrate, make_plan, torch_threads, trace
 from .run_record import RunRecord, prepare_run_dir, read_run_record
 from .workload import Workload, build_workload
 from .workloads import workload_path
@@ -74,7 +75,9 @@ def run(
         _plan(workload, record, directory, watcher)
         record_unbilled(directory, "init", time.monotonic() - start)
         watcher.stage("train")
-        _train(workload, record, directory, watcher, continued)
+        assert record.plan is not None
+        with torch_threads(record.plan["threads"]):
+            _train(workload, record, directory, watcher, continued)
         record.save()
     else:
         load_best(workload, directory)
@@ -120,16 +123,17 @@ def _open_record(directory: Path, source: Path, configuration: RunConfiguration,
 
 
 def _plan(workload: Workload, record: RunRecord, directory: Path, watcher: Observer) -> None:
-    counted, samples = count(workload)
+    traced, samples = trace(workload)
     taken = 0
     if (directory / CHECKPOINT_DIR).exists():
         paths = CheckpointStore(directory / CHECKPOINT_DIR).paths()
         taken = int(paths[-1].name.split("_")[1]) if paths else 0
     record.plan = make_plan(
         workload,
-        counted,
+        traced,
         samples,
-        calibrate(workload, directory),
+        # A resumed run keeps its number of threads: another would change the last bits of its results.
+        calibrate(workload, directory, record.plan["threads"] if record.plan else workload.configuration.threads),
         num_devices=_NUM_DEVICES,
         spent_s=read_ledger(directory).total_billed_s,
         steps_taken=taken,
@@ -177,11 +181,10 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
 
     def sink(line: dict[str, Any]) -> None:
         if "loss" in line:
-            watcher.progress(line["step"], plan["planned_steps"], 0.0, f"loss {line['loss']:.3f}")
+            watcher.stepped(line["step"], plan["planned_steps"], line["loss"])
         else:
-            values = ", ".join(f"{name} {value:.4g}" for name, value in line["metrics"].items())
-            used = line["spent_s"] / 3600 * _NUM_DEVICES / plan["budget_device_hours"]
-            watcher.progress(line["step"], plan["planned_steps"], used, values)
+            used = line["spent_s"] / SECONDS_PER_HOUR * _NUM_DEVICES / plan["budget_device_hours"]
+            watcher.evaluated(line["step"], plan["planned_steps"], line["metrics"], used)
 
     trainer = Trainer(
         model=workload.model,

@@ -16,8 +16,12 @@ class Observer(Protocol):
         """The plan's record."""
         ...
 
-    def progress(self, step: int, planned_steps: int, fraction_of_budget: float, text: str) -> None:
+    def stepped(self, step: int, planned_steps: int, loss: float) -> None:
         """A training step was taken."""
+        ...
+
+    def evaluated(self, step: int, planned_steps: int, metrics: dict[str, float], budget_used: float) -> None:
+        """The model was evaluated; ``budget_used`` is the share of the budget spent so far."""
         ...
 
     def message(self, text: str) -> None:
@@ -34,7 +38,10 @@ class Silent:
     def planned(self, plan: dict[str, Any]) -> None:
         """Ignore."""
 
-    def progress(self, step: int, planned_steps: int, fraction_of_budget: float, text: str) -> None:
+    def stepped(self, step: int, planned_steps: int, loss: float) -> None:
+        """Ignore."""
+
+    def evaluated(self, step: int, planned_steps: int, metrics: dict[str, float], budget_used: float) -> None:
         """Ignore."""
 
     def message(self, text: str) -> None:

@@ -7,7 +7,7 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,8 @@ from ..checkpoint import CheckpointStore
 from ..core.errors import BudgetTooSmallError
 from ..core.interval import Interval
 from ..core.units import SECONDS_PER_HOUR, format_seconds
-from ..cost import StepCount, count_step
-from ..training import call_model, num_samples
+from ..cost import Trace, trace_step
+from ..training import OPTIMIZERS, call_model, num_samples
 from ..training.batches import BatchStream, move
 from .workload import Workload
 
@@ -37,10 +37,12 @@ _DRIFT_LOW, _DRIFT_HIGH = 0.85, 1.3
 class Calibration:
     """Measured on the device at hand, on copies: the model itself is as it was.
 
-    ``steps_s`` are seconds of single steps; evaluations are of whole splits, extrapolated from their first batches
-    where those took long. ``final_evaluation_cost`` is the last split's size in units of the validation split's.
+    ``threads`` are torch's on the CPU, the number that was fastest. ``steps_s`` are seconds of single steps;
+    evaluations are of whole splits, extrapolated from their first batches where those took long.
+    ``final_evaluation_cost`` is the last split's size in units of the validation split's.
     """
 
+    threads: int
     steps_s: list[float]
     save_s: float
     evaluation_s: float
@@ -139,19 +141,56 @@ def _slots(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {f"{name}.{slot}": torch.zeros_like(parameter) for name, parameter in named for slot in range(2)}
 
 
-def calibrate(workload: Workload, run_dir: Path) -> Calibration:
-    """Measure steps, an evaluation of each split, and a save, in a few seconds and without side effects."""
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch's CPU operators use so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _time_thread_counts(workload: Workload, model: torch.nn.Module, fixed: int | None) -> tuple[int, list[float]]:
+    """Return how many threads to use, and the seconds of steps with them.
+
+    Threads that wait for each other by spinning slow small models down, many times so on a machine shared with others.
+    """
+    most = torch.get_num_threads()
+    candidates = [fixed] if fixed else [most]
+    if not fixed and workload.device.type == "cpu" and most > 1:
+        candidates.append(1)
+    timed = {}
+    for count in candidates:
+        with torch_threads(count):
+            timed[count] = _time_steps(workload, model, workload.configuration.train.grad_accumulation)
+    best = min(candidates, key=lambda count: statistics.median(timed[count]))
+    return best, timed[best]
+
+
+def calibrate(workload: Workload, run_dir: Path, threads: int | None = None) -> Calibration:
+    """Measure steps, an evaluation of each split, and a save, in a few seconds and without side effects.
+
+    Args:
+        workload: Left as it was.
+        run_dir: Where a checkpoint is saved and deleted again.
+        threads: torch's threads; None tries all and one.
+    """
     with _generators_kept():
         model = copy.deepcopy(workload.model)
-        steps = _time_steps(workload, model, workload.configuration.train.grad_accumulation)
-        evaluation = _time_evaluation(workload, model, workload.validation)
-        final, cost = evaluation, 1.0
-        if workload.test is not None:
-            final = _time_evaluation(workload, model, workload.test)
-            sizes = _num_examples(workload.test), _num_examples(workload.validation)
-            cost = sizes[0] / sizes[1] if sizes[0] and sizes[1] else final / evaluation
+        threads, steps = _time_thread_counts(workload, model, threads)
+        model = copy.deepcopy(workload.model)  # the timed steps may have driven the first copy to NaN
+        with torch_threads(threads):
+            evaluation = _time_evaluation(workload, model, workload.validation)
+            final, cost = evaluation, 1.0
+            if workload.test is not None:
+                final = _time_evaluation(workload, model, workload.test)
+                sizes = _num_examples(workload.test), _num_examples(workload.validation)
+                cost = sizes[0] / sizes[1] if sizes[0] and sizes[1] else final / evaluation
         save = _time_save(workload, model, run_dir)
     return Calibration(
+        threads=threads,
         steps_s=steps,
         save_s=save,
         evaluation_s=evaluation,
@@ -160,17 +199,37 @@ def calibrate(workload: Workload, run_dir: Path) -> Calibration:
     )
 
 
-def count(workload: Workload) -> tuple[StepCount, int]:
-    """Return the counts of one micro-batch and its number of samples."""
+class _ModelWithLoss(torch.nn.Module):
+    """A batch in, its loss out: what one micro-batch computes."""
+
+    def __init__(self, workload: Workload) -> None:
+        super().__init__()
+        self.model, self._loss = workload.model, workload.loss
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self._loss(call_model(self.model, batch), batch)
+
+
+def trace(workload: Workload) -> tuple[Trace, int]:
+    """Trace one optimizer step on fake tensors, and return the number of samples in a micro-batch too."""
+    configuration = workload.configuration
+    section = configuration.optimizer
+    optimizer: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[section.name]
     with _generators_kept():
         batch = next(iter(workload.train))
-        workload.model.train()
-        return count_step(workload.model, call_model, move(batch, workload.device), workload.loss), num_samples(batch)
+    traced = trace_step(
+        _ModelWithLoss(workload),
+        (batch,),
+        optimizer=lambda params: optimizer(params, lr=section.lr, weight_decay=section.weight_decay),
+        grad_accumulation=configuration.train.grad_accumulation,
+        kernels=workload.device.type,
+    )
+    return traced, num_samples(batch)
 
 
 def make_plan(
     workload: Workload,
-    counted: StepCount,
+    traced: Trace,
     samples: int,
     calibration: Calibration,
     *,
@@ -182,7 +241,7 @@ def make_plan(
 
     Args:
         workload: With its configuration.
-        counted: Of one micro-batch.
+        traced: One optimizer step.
         samples: In one micro-batch.
         calibration: Of the device at hand.
         num_devices: Devices the run holds.
@@ -223,15 +282,19 @@ def make_plan(
     if predicted.mid > left:
         predicted = Interval(min(predicted.low, left), left, left)
     hours = predicted.scaled(num_devices / SECONDS_PER_HOUR)
+    forward_flops = traced.operations.flops_in("forward", "loss", step=1)
+    step_flops = traced.operations.flops_in("forward", "loss", "backward", "optimizer", step=1)
     return {
-        "num_params": counted.num_params,
-        "num_trainable_params": counted.num_trainable_params,
-        "forward_flops": counted.forward_flops * section.grad_accumulation,
-        "step_flops": counted.step_flops * section.grad_accumulation,
+        "num_params": traced.num_params,
+        "num_trainable_params": traced.num_trainable_params,
+        "forward_flops": forward_flops,
+        "step_flops": step_flops,
         "flops_note": "matrix products, convolutions and attention; a multiply-add is 2",
         "samples_per_step": samples * section.grad_accumulation,
         "step_s": step.to_json(),
-        "achieved_flops_per_s": counted.step_flops * section.grad_accumulation / step.mid,
+        "achieved_flops_per_s": step_flops / step.mid,
+        "peak_memory_bytes": traced.log.peak_bytes,
+        "peak_memory_note": "tensors of building the model and of training steps, unrounded; not the process",
         "save_s": calibration.save_s,
         "evaluation_s": calibration.evaluation_s,
         "final_evaluation_s": calibration.final_evaluation_s,
@@ -249,6 +312,7 @@ def make_plan(
         "predicted_usd": budget.usd_for(hours.mid),
         "num_devices": num_devices,
         "device": str(workload.device),
+        "threads": calibration.threads,
     }
 
 

@@ -24,7 +24,8 @@ budget: {gpu_hours: 0.05}
 metrics: [accuracy]
 """
 
-COMMAND = [sys.executable, "-m", "fastbudget.cli.main"]
+# -P: the installed package, not the source tree that the tests may run in.
+COMMAND = [sys.executable, "-P", "-m", "fastbudget.cli.main"]
 
 
 def start(*arguments, **options):
@@ -163,7 +164,7 @@ def test_a_run_is_exported_afterwards_by_its_own_command(tmp_path):
     run_dir = tmp_path / "run"
     finish(start("run", "digits", "--max-gpu-hours", "0.0006", "--run-dir", run_dir, "--no-export"))
     exported = subprocess.run(
-        [sys.executable, "-m", "fastbudget.cli.export", str(run_dir), "--out", str(tmp_path / "out"), "--json"],
+        [sys.executable, "-P", "-m", "fastbudget.cli.export", str(run_dir), "--out", str(tmp_path / "out"), "--json"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     manifest = json.loads(exported.stdout)

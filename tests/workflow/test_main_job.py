@@ -42,20 +42,10 @@ def load_generator():
 def load_mapping_with_typo():
     return {"train": batches(8), "valid": batches(3)}
 
-class Explodes(nn.Linear):
-    calls = 0
-    def forward(self, x):
-        y = super().forward(x)
-        if self.training and len(x) == 16:
-            Explodes.calls += 1
-            if Explodes.calls > 40 + PLAN_CALLS:
-                return y * float("nan")
-        return y
-
-PLAN_CALLS = 10_000
-
-def build_exploding():
-    return Explodes(4, 2)
+def load_with_a_bad_batch():
+    train = batches(60)
+    train[44][0][3, 2] = float("nan")
+    return train, batches(3)
 
 def build_raising():
     return {}["no such key"]
@@ -163,14 +153,10 @@ def test_a_budget_too_small_for_one_step_is_refused_before_training(job, tmp_pat
 
 
 def test_a_nan_loss_stops_at_its_step_and_keeps_the_last_good_checkpoint(job, tmp_path):
-    path = job(model="build_exploding")
-    module = next(tmp_path.glob("mine_*.py"))
-    # Calls while planning come first: FLOP counting and calibration.
-    module.write_text(CODE.replace("PLAN_CALLS = 10_000", "PLAN_CALLS = 1 + 53"))
-    with pytest.raises(fb.NonFiniteLossError, match=r"The loss is nan at step 4\d") as caught:
-        fb.run(path, run_dir=tmp_path / "run")
+    with pytest.raises(fb.NonFiniteLossError, match="The loss is nan at step 45"):
+        fb.run(job(data="load_with_a_bad_batch"), run_dir=tmp_path / "run")
     store = CheckpointStore(tmp_path / "run" / "checkpoints")
-    assert store.latest().name == "step_000000000040" and "step 4" in str(caught.value)
+    assert store.latest().name == "step_000000000040"
     assert all(value.isfinite().all() for value in store.load().state["model"].values())
 
 

@@ -14,6 +14,10 @@ using counting::View;
 constexpr std::int64_t kCellClasses = 64;
 // First guess of a table size when the number of classes isn't known; untouched rows cost nothing but their zeroing.
 constexpr std::int64_t kGuess = 4096;
+// A stray label (an id, say) must not cost gigabytes: tables take about 60 bytes a class.
+constexpr std::int64_t kMostClasses = std::int64_t{1} << 24;
+// Below this many pairs per class, private tables for each thread would cost more than the counting.
+constexpr std::int64_t kPairsPerClass = 8;
 
 // Counts one piece into `cells` [kCellClasses, kCellClasses]. Returns false at a label >= limit.
 // Two tables, for even and odd pairs, so that equal neighbors don't wait for each other's store.
@@ -60,8 +64,8 @@ void resize(ClassCounts* counts, std::int64_t classes) {
 // One attempt with tables for `limit` classes; false if a label was outside.
 bool try_count(const Labels& predicted, const Labels& reference, std::int64_t n, std::int64_t limit, int threads,
                ClassCounts* counts) {
-  const int slots = max_slots(n, kGrain, threads);
   const bool by_cell = limit <= kCellClasses;
+  const int slots = !by_cell && n / kPairsPerClass < limit ? 1 : max_slots(n, kGrain, threads);
   // 32-bit tables halve the cache footprint; a slot's share stays below 2^32 pairs by draining in between.
   const std::int64_t table = by_cell ? 2 * kCellClasses * kCellClasses : 3 * limit;
   std::vector<std::uint32_t> scratch(static_cast<std::size_t>(slots * table), 0);
@@ -143,9 +147,9 @@ Status count_classes(const Labels& predicted, const Labels& reference, std::int6
   label_range(reference, n, threads, &low_r, &high_r);
   if (std::min(low_p, low_r) < 0) return counting::find_out_of_range(predicted, reference, n, std::uint64_t{1} << 63);
   const std::int64_t largest = std::max(high_p, high_r);
-  if (largest >= std::int64_t{1} << 28) {
+  if (largest >= kMostClasses) {
     return Status::InvalidArgument("the largest label is " + std::to_string(largest) +
-                                   "; labels must be class indices below 268435456 (2^28)");
+                                   "; labels must be class indices below " + std::to_string(kMostClasses) + " (2^24)");
   }
   try_count(predicted, reference, n, largest + 1, threads, counts);
   return Status::Ok();

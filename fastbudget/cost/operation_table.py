@@ -1,0 +1,47 @@
+"""The operations of a traced step: what each computes and how many bytes it moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .allocation_log import PHASES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperationTable:
+    """One row for each operation that ran, in order (N rows); views, which do no work, are left out.
+
+    Attributes:
+        name: int32 [N], an index into ``names`` (such as ``aten.mm.default``).
+        dtype: int32 [N], data type of the first output, an index into ``dtypes`` (such as ``bfloat16``).
+        module: int32 [N], the module whose forward, or whose backward, ran it, an index into ``modules``.
+        phase: uint8 [N], an index into ``PHASES``.
+        step: uint8 [N], 0 for the first training step, 1 for the steady one.
+        flops: int64 [N], floating-point operations, a multiply-add being two.
+        moved_bytes: int64 [N], bytes of every tensor read and written, each counted once.
+    """
+
+    name: NDArray[np.int32]
+    dtype: NDArray[np.int32]
+    module: NDArray[np.int32]
+    phase: NDArray[np.uint8]
+    step: NDArray[np.uint8]
+    flops: NDArray[np.int64]
+    moved_bytes: NDArray[np.int64]
+    names: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    modules: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    def flops_in(self, *phases: str, step: int) -> int:
+        """Return the floating-point operations of the named phases in one step."""
+        wanted = np.isin(self.phase, [PHASES.index(phase) for phase in phases]) & (self.step == step)
+        return int(self.flops[wanted].sum())
