@@ -11,10 +11,38 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCOREBOARD = ROOT / "bench" / "cost" / "scoreboard.py"
 PUBLISHED = ROOT.parent / "shared" / "data" / "published_memory.csv"
-COLUMNS = (
-    "mem_id model method layers hidden seq_len micro_batch_seqs global_batch_seqs gpu gpu_mem_gb n_gpus tp pp dp cp ep "
-    "sharding recompute precision optimizer framework sw_date metric value unit scope oom verified flag source"
-).split()
+COLUMNS = [
+    "mem_id",
+    "model",
+    "method",
+    "layers",
+    "hidden",
+    "seq_len",
+    "micro_batch_seqs",
+    "global_batch_seqs",
+    "gpu",
+    "gpu_mem_gb",
+    "n_gpus",
+    "tp",
+    "pp",
+    "dp",
+    "cp",
+    "ep",
+    "sharding",
+    "recompute",
+    "precision",
+    "optimizer",
+    "framework",
+    "sw_date",
+    "metric",
+    "value",
+    "unit",
+    "scope",
+    "oom",
+    "verified",
+    "flag",
+    "source",
+]
 
 pytestmark = pytest.mark.skipif(not SCOREBOARD.exists(), reason="bench/ lies in the source tree only")
 
