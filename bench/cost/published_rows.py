@@ -285,6 +285,8 @@ def _kernels(row: Row, framework: str, config: Any, assumed: list[str]) -> dict[
     old = any(name in framework for name in FINETUNING) and date[:4].isdigit() and date[:7] < "2024-11"
     if old and isinstance(config, str) and config.startswith(SHIFTING):
         result["loss"] = "shifted"
+    if re.match(r"peft \d|fsdp_qlora", framework):
+        result["keeps_outputs"] = True  # their loops hold the outputs in a variable
     if re.match(r"peft \d", framework):
         result["empties_cache"] = True  # its method comparison does so after every step
     return result

@@ -45,6 +45,8 @@ class TrainingLayout:
         loss: ``"eager"`` makes float32 copies of the logits; ``"shifted"`` keeps those too and copies them once
             more (transformers before 4.47); ``"fused"`` makes none (a compiled loss); ``"chunked"`` never has
             all logits (Liger, cut cross-entropy).
+        keeps_outputs: the loop holds the model's outputs, and so the logits, during the backward pass; trainers
+            let them go.
         compiled: ``torch.compile`` fuses norms and activation functions, which then save less.
         sequence_parallel: tensor parallelism also divides norms and residuals.
         lora_rank: rank of the adapters; None: all parameters are trained.
@@ -73,6 +75,7 @@ class TrainingLayout:
     framework: str = "pytorch"
     attention: str = "flash"
     loss: str = "eager"
+    keeps_outputs: bool = False
     compiled: bool = False
     sequence_parallel: bool = True
     lora_rank: int | None = None

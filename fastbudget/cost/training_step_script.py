@@ -177,7 +177,10 @@ class TrainingStepScript:
         autocast = layout.precision.endswith("-mixed") and layout.framework == "pytorch" and layout.trains_all
         if not autocast or self._states.gathers:
             return []
-        return self._allocate_parts("activation", 2 * (group.matrices + group.experts), group)
+        matrices = group.matrices + group.experts
+        if self._head and group is self._head[0] and self._shape.has_head:
+            matrices = self._shape.vocab * self._shape.embedding_width // layout.tensor_parallel
+        return self._allocate_parts("activation", 2 * matrices, group)
 
     @property
     def _logits(self) -> int:
@@ -188,6 +191,7 @@ class TrainingStepScript:
     def _forward_loss(self, one: _Pass) -> None:
         events, layout = self.events, self._layout
         one.final += [events.allocate("activation", size) for size in self._activations.final_saved()]
+        one.final += self._weight_copies(self._head[0])
         if layout.loss == "chunked":
             chunk = self._logits // _LOSS_CHUNKS
             events.free(events.allocate("logits", (layout.compute_bytes + 8) * chunk))
@@ -221,10 +225,12 @@ class TrainingStepScript:
     def _backward_loss(self, one: _Pass) -> None:
         events, layout = self.events, self._layout
         if self._shape.has_head and layout.loss != "chunked":
+            if not layout.keeps_outputs and layout.loss != "fused":
+                events.free(one.logits.pop(0))
             if layout.loss in ("eager", "shifted"):
                 picked = events.allocate("logits", 4 * self._logits)
                 gradient = events.allocate("logits", 4 * self._logits)
-                events.free(picked, one.logits[1])
+                events.free(picked, one.logits.pop())
                 if layout.compute_bytes < 4:
                     narrow = events.allocate("logits", layout.compute_bytes * self._logits)
                     events.free(gradient)
@@ -232,7 +238,7 @@ class TrainingStepScript:
             else:
                 gradient = events.allocate("logits", layout.compute_bytes * self._logits)
             self._gradient(len(self._all_groups) - 1, self._head[0])
-            events.free(gradient, one.logits[0])
+            events.free(gradient, *one.logits)
         elif self._head:
             self._gradient(len(self._all_groups) - 1, self._head[0])
 

@@ -63,6 +63,7 @@ def estimate_transformer(
     framework: str = "pytorch",
     attention: str = "flash",
     loss: str = "eager",
+    keeps_outputs: bool = False,
     compiled: bool = False,
     sequence_parallel: bool = True,
     lora_rank: int | None = None,
@@ -96,6 +97,7 @@ def estimate_transformer(
         framework: see there.
         attention: see there.
         loss: see there.
+        keeps_outputs: see there.
         compiled: see there.
         sequence_parallel: see there.
         lora_rank: see there.
@@ -131,6 +133,7 @@ def estimate_transformer(
         framework=framework,
         attention=attention,
         loss=loss,
+        keeps_outputs=keeps_outputs,
         compiled=compiled,
         sequence_parallel=sequence_parallel,
         lora_rank=lora_rank,
