@@ -14,7 +14,15 @@ from .training_layout import TrainingLayout
 from .transformer_shape import AttentionShape, BlockShape, MlpShape, TransformerShape
 
 # They compute scores whatever attention is asked for.
-_EAGER_ATTENTION_FAMILIES = ("bloom", "t5", "mt5")
+_EAGER_ATTENTION_FAMILIES = ("bloom",)
+# ReLU saves its result, which is the second matrix's input.
+_RELU_FAMILIES = ("opt", "t5")
+# One projection makes queries, keys and values, and rotation copies the first two; the whole stays for the values.
+_FUSED_ROTARY_FAMILIES = ("gpt_neox", "falcon", "phi3", "qwen")
+# Rotating part of a head leaves a layout whose attention output has to be copied.
+_PARTIAL_ROTARY_FAMILIES = ("gpt_neox", "gptj", "phi", "stablelm")
+# Attention and MLP read the same residual, which is saved once.
+_PARALLEL_FAMILIES = ("gpt_neox", "gptj", "phi", "falcon", "cohere", "cohere2")
 # Their `gelu_new` is written in Python: every product and the tanh are saved. (gemma, starcoder2: one native op.)
 _EAGER_GELU_FAMILIES = ("gpt2", "gptj", "phi")
 
@@ -97,7 +105,7 @@ class ActivationModel:
 
     def _norms(self, norms: int) -> list[int]:
         kept: list[int] = []
-        for _ in range(norms):
+        for _ in range(1 if self.shape.family in _PARALLEL_FAMILIES else norms):
             kept += self._norm(self.tokens * self.shape.hidden)
         if self.shape.dropout:
             kept += [self.tokens * self.shape.hidden // self._residual_ranks] * 2  # masks, a byte each
@@ -140,8 +148,14 @@ class ActivationModel:
             self.shape.hidden, ("q", "k", "v"), fused=attention.fused_inputs, ranks=self._residual_ranks
         )
         kept += [queries, keys_values, out]
-        if attention.normalizes_qk:
-            kept += [2 * queries, keys_values]  # float32 copies of queries and keys
+        key_width = attention.kv_heads * attention.head_dim
+        rotated = tokens * (attention.query_width + key_width) // tensor
+        if attention.normalizes_qk and attention.kv_rank is None:
+            kept += [4 * rotated, width * rotated]  # the norms' input in float32 and their result
+        if self.shape.family in _FUSED_ROTARY_FAMILIES:
+            kept.append(width * rotated)
+        if self.shape.family in _PARTIAL_ROTARY_FAMILIES:
+            kept.append(out)
         if attention.kv_rank is not None:
             latent = attention.kv_rank + attention.rope_head_dim + (attention.query_rank or 0)
             kept += [2 * width * tokens * latent]
@@ -149,6 +163,8 @@ class ActivationModel:
             kept.append(4 * tokens * attention.heads // tensor)  # log-sum-exp
         else:
             scores = tokens * layout.seq_len * attention.heads // tensor
+            if attention.heads != attention.kv_heads:  # keys and values are repeated for every query head
+                kept.append(queries + out - keys_values)
             if layout.framework == "megatron":
                 # Softmax, dropout mask and dropped scores: the 5·a·s term.
                 kept += [width * scores, scores, width * scores]
@@ -197,6 +213,10 @@ class ActivationModel:
             # Half the input, the input to the power of 3, the tanh and 1 more; autocast takes powers in float32.
             wide = size * 4 // layout.compute_bytes if self._autocast else size
             return [size, wide, wide, wide, *second]
+        if self.shape.family in _RELU_FAMILIES:
+            # T5 drops some of the result: a mask of a byte and a copy.
+            dropped = [size // layout.compute_bytes, *second] if self.shape.family == "t5" else []
+            return [size, *dropped]
         return [size, *second]
 
     def _kept_selectively(self, block: BlockShape, everything: list[int]) -> list[int]:

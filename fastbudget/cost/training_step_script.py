@@ -224,23 +224,38 @@ class TrainingStepScript:
 
     def _backward_loss(self, one: _Pass) -> None:
         events, layout = self.events, self._layout
+        gradient = None
         if self._shape.has_head and layout.loss != "chunked":
-            if not layout.keeps_outputs and layout.loss != "fused":
+            if not layout.keeps_outputs and len(one.logits) > 1:
                 events.free(one.logits.pop(0))
-            if layout.loss in ("eager", "shifted"):
-                picked = events.allocate("logits", 4 * self._logits)
-                gradient = events.allocate("logits", 4 * self._logits)
-                events.free(picked, one.logits.pop())
-                if layout.compute_bytes < 4:
-                    narrow = events.allocate("logits", layout.compute_bytes * self._logits)
-                    events.free(gradient)
-                    gradient = narrow
-            else:
-                gradient = events.allocate("logits", layout.compute_bytes * self._logits)
+            gradient = self._logits_gradient(one)
+        if self._head:
             self._gradient(len(self._all_groups) - 1, self._head[0])
-            events.free(gradient, *one.logits)
-        elif self._head:
-            self._gradient(len(self._all_groups) - 1, self._head[0])
+        if gradient is not None:
+            events.free(gradient)
+        events.free(*one.logits)
+
+    def _logits_gradient(self, one: _Pass) -> int:
+        """Replace what the loss kept by the gradient of the logits and return that."""
+        events, layout = self.events, self._layout
+        width = layout.compute_bytes
+        if layout.loss == "fused":
+            return events.allocate("logits", width * self._logits)
+        if layout.framework == "megatron":
+            # Works in place on the saved softmax: megatron/core/tensor_parallel/cross_entropy.py.
+            gradient = one.logits.pop()
+        else:
+            picked = events.allocate("logits", 4 * self._logits)
+            gradient = events.allocate("logits", 4 * self._logits)
+            if layout.tensor_parallel > 1:
+                # The softmax from its logarithm: torch/distributed/tensor/parallel/loss.py.
+                events.free(events.allocate("logits", 4 * self._logits))
+            events.free(picked, one.logits.pop())
+        if width < 4:
+            narrow = events.allocate("logits", width * self._logits)
+            events.free(gradient)
+            gradient = narrow
+        return gradient
 
     def _backward_layer(self, number: int, kept: list[int]) -> None:
         events, layer, group = self.events, self._layers[number], self._groups[number]
