@@ -123,7 +123,7 @@ class ActivationModel:
         """Inputs kept for the gradients of the weights of projections that read the same tensor.
 
         Without autocast they share one. Autocast converts the float32 tensor for each of them. peft converts it
-        to the float32 of each adapter (``_cast_input_dtype``) unless autocast brings it back to 16 bits.
+        for each adapter to its float32 (``_cast_input_dtype``), and autocast that back to 16 bits.
         """
         layout = self.layout
         elements = self.tokens * width // ranks
@@ -134,9 +134,8 @@ class ActivationModel:
         adapted = [target for target in targets if target in layout.lora_targets]
         if not adapted:
             return []
-        if layout.precision.endswith("-mixed"):
-            return [narrow]
-        return [4 * elements for _ in (adapted[:1] if fused else adapted)]
+        size = narrow if layout.precision.endswith("-mixed") else 4 * elements
+        return [size for _ in (adapted[:1] if fused else adapted)]
 
     def _attention(self, attention: AttentionShape) -> list[int]:
         layout, tokens = self.layout, self.tokens
@@ -171,8 +170,8 @@ class ActivationModel:
             else:
                 # transformers runs softmax in float32 and converts back.
                 kept += [4 * scores, width * scores if width < 4 else 0]
-        if not layout.trains_all and "o" in layout.lora_targets and not layout.precision.endswith("-mixed"):
-            kept.append(4 * tokens * attention.out_width // tensor)
+        if not layout.trains_all and "o" in layout.lora_targets:
+            kept.append(out if layout.precision.endswith("-mixed") else 2 * out)
         return kept
 
     def _saves_scores(self, attention: AttentionShape) -> bool:

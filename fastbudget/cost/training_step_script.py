@@ -29,6 +29,7 @@ class _Pass:
     """What a forward pass of one micro-batch leaves for its backward pass."""
 
     root: list[int] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
     layers: list[list[int]] = field(default_factory=list)
     final: list[int] = field(default_factory=list)
     logits: list[int] = field(default_factory=list)
@@ -147,8 +148,11 @@ class TrainingStepScript:
             ahead = (
                 None if following_group is None or self._keeps_gathered else self._gather(self._groups[following_group])
             )
-            kept = self._weight_copies(group)
-            if layout.recompute != "none":
+            kept = []
+            if layout.recompute == "none":
+                kept += self._weight_copies(group)
+            else:
+                one.copies += self._weight_copies(group)
                 kept.append(events.allocate("activation", int(share * layer.input_bytes)))
             kept += [events.allocate("activation", int(share * size)) for size in layer.saved]
             work = events.allocate("temporary", self._forward_temporary(layer))
@@ -172,7 +176,11 @@ class TrainingStepScript:
         return layer.working_bytes // 2 if self._layout.recompute != "none" else 0
 
     def _weight_copies(self, group: ParameterGroup) -> list[int]:
-        """Autocast's 16-bit copies of float32 matrices live until the layer's backward pass."""
+        """Autocast's 16-bit copies of float32 matrices.
+
+        The graph keeps them until the layer's backward pass; where the layer is recomputed, autocast's cache
+        does, until the forward pass ends, and they are made again.
+        """
         layout = self._layout
         autocast = layout.precision.endswith("-mixed") and layout.framework == "pytorch" and layout.trains_all
         if not autocast or self._states.gathers:
@@ -213,7 +221,10 @@ class TrainingStepScript:
         if self._stage.last:
             # Right before the backward pass: however many passes are in flight, one has logits.
             self._forward_loss(one)
+            events.free(*one.copies)
             self._backward_loss(one)
+        else:
+            events.free(*one.copies)
         flow = self._residual()
         events.free(*one.final)
         for number in reversed(range(len(self._layers))):
@@ -261,6 +272,8 @@ class TrainingStepScript:
         events, layer, group = self.events, self._layers[number], self._groups[number]
         gathered = None if self._keeps_gathered else self._gather(group)
         recomputed = [events.allocate("activation", size) for size in layer.recomputed]
+        if self._layout.recompute != "none":
+            recomputed += self._weight_copies(group)
         work = events.allocate("temporary", layer.working_bytes + self._dequantized(group))
         self._gradient(number + len(self._root), group)
         events.free(work, *reversed(recomputed), *reversed(kept))
