@@ -115,9 +115,11 @@ def device_of(row: Row) -> tuple[str, bool]:
 def config_of(row: Row) -> Any:
     name = re.sub(r"\(.*?\)", "", row.get("model", "")).strip().lower()
     name = re.sub(r"[\s_]+", "-", name.split("/")[-1]).strip("-")
-    trimmed = re.sub(r"-(instruct|chat|base|hf|it|pt|grpo|v0\.\d|\d+m|\d{4})\b.*$", "", name)
+    trimmed = re.sub(r"-(instruct|chat|hf|it|pt|grpo|(?:un)?cased|v\d(?:\.\d)?|(?<=b-)base|\d+m|\d{4})\b.*$", "", name)
     presets = known_presets()
-    for one in (name, trimmed, trimmed.replace("bloomz", "bloom"), trimmed.replace("meta-", "")):
+    tuned = re.sub(r"^(vicuna|alpaca|llama-1|llama1)-", "llama-", re.sub(r"^llama(?=[23])", "llama-", trimmed))
+    tuned = re.sub(r"^(meta-|flan-(?!t5))", "", tuned).replace("bloomz", "bloom")
+    for one in (name, trimmed, tuned):
         if one in presets:
             return one
     if name == "nanogpt":

@@ -102,7 +102,9 @@ class TrainingStepScript:
             # Reduction overlaps the backward pass, which takes two buckets.
             events.allocate("communication", 2 * width * min(_DEEPSPEED_BUCKET, trained))
             if layout.sharding == "zero3" or layout.offload == "all":
-                events.allocate("communication", width * min(_DEEPSPEED_MAX_LIVE, total))
+                # The limit stops prefetching; what a module needs now is gathered all the same.
+                largest = max(group.size for group in self._all_groups)
+                events.allocate("communication", width * min(_DEEPSPEED_MAX_LIVE + largest, total))
             elif layout.sharding in ("zero1", "zero2"):
                 events.allocate("communication", width * min(_DEEPSPEED_BUCKET, total))
         if layout.framework != "pytorch":

@@ -70,7 +70,9 @@ def test_the_four_numbers_are_ordered():
         ({"recompute": "selective"}, {"recompute": "none"}),
         ({"micro_batch_size": 1}, {"micro_batch_size": 2}),
         ({"loss": "chunked"}, {"loss": "eager"}),
-        ({"loss": "eager"}, {"loss": "shifted"}),
+        ({"loss": "eager", "keeps_outputs": True}, {"loss": "shifted", "keeps_outputs": True}),
+        ({"loss": "fused"}, {"loss": "eager"}),
+        ({}, {"keeps_outputs": True}),
         ({"attention": "flash"}, {"attention": "eager"}),
         ({"compiled": True}, {"compiled": False}),
         ({"num_devices": 8, "sharding": "zero3"}, {"num_devices": 8, "sharding": "zero1"}),
@@ -89,7 +91,8 @@ def test_the_four_numbers_are_ordered():
     ],
 )
 def test_what_saves_memory_saves_memory(less, more):
-    assert small(**less).memory.device_bytes < small(**more).memory.device_bytes
+    # Allocated, for the allocator may hold on to as much for both.
+    assert small(**less).memory.allocated_bytes < small(**more).memory.allocated_bytes
 
 
 @pytest.mark.parametrize("framework", ["pytorch", "deepspeed", "megatron"])
