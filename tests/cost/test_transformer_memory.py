@@ -27,7 +27,7 @@ def test_published_case(case):
 
 
 def small(**changes):
-    arguments = {"seq_len": 1024, "global_batch_size": 8, "hardware": "a100-80gb", **changes}
+    arguments = {"seq_len": 2048, "global_batch_size": 16, "micro_batch_size": 2, "hardware": "a100-80gb", **changes}
     return estimate_transformer("llama-3.2-1b", **arguments)
 
 
