@@ -287,6 +287,8 @@ def _kernels(row: Row, framework: str, config: Any, assumed: list[str]) -> dict[
     old = any(name in framework for name in FINETUNING) and date[:4].isdigit() and date[:7] < "2024-11"
     if old and isinstance(config, str) and config.startswith(SHIFTING):
         result["loss"] = "shifted"
+    if date[:4].isdigit() and date < "2024":
+        result["optimizer_kernels"] = "foreach-2.0"  # torch 2.1 came in October 2023
     if re.match(r"peft \d|fsdp_qlora", framework):
         result["keeps_outputs"] = True  # their loops hold the outputs in a variable
     if re.match(r"peft \d", framework):

@@ -242,9 +242,9 @@ class StateBytes:
     def step_temporary(self, groups: list[ParameterGroup]) -> int:
         """Bytes of temporaries of the optimizer step.
 
-        PyTorch's foreach AdamW holds the square root of all second moments at once
-        (``exp_avg_sq_sqrt`` in torch/optim/adamw.py). DeepSpeed's fused Adam needs none but takes float32
-        gradients, of one subgroup at a time under ZeRO-3.
+        PyTorch's foreach AdamW holds the square root of all second moments at once (``exp_avg_sq_sqrt`` in
+        torch/optim/adamw.py), in 2.0 also the denominator made of it. DeepSpeed's fused Adam needs neither but
+        takes float32 gradients, of one subgroup at a time under ZeRO-3.
         """
         layout = self.layout
         if layout.offload != "none":
@@ -253,10 +253,13 @@ class StateBytes:
         trained = sum(self.trained(group) for group in groups) // ranks
         if layout.framework == "deepspeed" and self.has_master and layout.trains_all:
             return 4 * (min(trained, _DEEPSPEED_SUBGROUP) if layout.sharding == "zero3" else trained)
-        if layout.framework == "megatron" or layout.fused_optimizer or not layout.optimizer.startswith("adamw"):
+        if layout.framework == "megatron" or layout.optimizer != "adamw" or layout.optimizer_kernels == "fused":
             return 0
-        if layout.optimizer == "adamw-8bit":
-            return 0
-        if layout.trains_all:
-            return self.weight_bytes * trained
-        return sum(self._adapted_bytes(group) for group in groups) // ranks
+        sizes = [self._one_value(group) // ranks for group in groups]
+        if layout.optimizer_kernels == "for-loop":
+            return max(size * max(group.parts) // sum(group.parts) for size, group in zip(sizes, groups, strict=True))
+        return sum(sizes) * (2 if layout.optimizer_kernels == "foreach-2.0" else 1)
+
+    def _one_value(self, group: ParameterGroup) -> int:
+        """Bytes of one value per trained element, in its own type."""
+        return self.weight_bytes * group.size if self.layout.trains_all else self._adapted_bytes(group)

@@ -70,7 +70,7 @@ def estimate_transformer(
     lora_targets: tuple[str, ...] = ("q", "v"),
     trains_embeddings: bool = False,
     quantized_base: bool = False,
-    fused_optimizer: bool = False,
+    optimizer_kernels: str = "foreach",
     empties_cache: bool = False,
     mode: str = "train",
 ) -> TransformerEstimate:
@@ -104,7 +104,7 @@ def estimate_transformer(
         lora_targets: see there.
         trains_embeddings: see there.
         quantized_base: see there.
-        fused_optimizer: see there.
+        optimizer_kernels: see there.
         empties_cache: see there.
         mode: see there.
 
@@ -140,7 +140,7 @@ def estimate_transformer(
         lora_targets=lora_targets,
         trains_embeddings=trains_embeddings,
         quantized_base=quantized_base,
-        fused_optimizer=fused_optimizer,
+        optimizer_kernels=optimizer_kernels,
         empties_cache=empties_cache,
         mode=mode,
     )
