@@ -87,7 +87,6 @@ def test_the_four_numbers_are_ordered():
         ({"optimizer": "adafactor"}, {"optimizer": "lion"}),
         ({"num_devices": 4, "tensor_parallel": 4}, {"num_devices": 4}),
         ({"num_devices": 4, "context_parallel": 4}, {"num_devices": 4}),
-        ({"seq_len": 256, "optimizer_kernels": "fused"}, {"seq_len": 256, "optimizer_kernels": "for-loop"}),
         ({"seq_len": 256, "optimizer_kernels": "for-loop"}, {"seq_len": 256}),
         ({"seq_len": 256}, {"seq_len": 256, "optimizer_kernels": "foreach-2.0"}),
         ({"mode": "infer"}, {"mode": "train"}),
