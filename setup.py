@@ -1,14 +1,32 @@
 """A thin bridge: setuptools asks, CMake builds `fastbudget._C`. Everything else is in pyproject.toml."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+
+
+def _usable(cache: Path) -> bool:
+    """Whether the tools of an earlier build are still there: pip's isolated environments vanish with their ninja."""
+    if not cache.exists():
+        return False
+    entries = dict(line.split("=", 1) for line in cache.read_text().splitlines() if ":" in line and "=" in line)
+    tools = ("CMAKE_COMMAND:INTERNAL", "CMAKE_MAKE_PROGRAM:FILEPATH", "pybind11_DIR:UNINITIALIZED", "pybind11_DIR:PATH")
+    return all(Path(entries[tool]).exists() for tool in tools if tool in entries)
+
+
+class FreshBuild(build):
+    def run(self) -> None:
+        # Python files deleted since the last build would be shipped with the new one.
+        shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 class CMakeBuild(build_ext):
@@ -28,8 +46,10 @@ class CMakeBuild(build_ext):
         ]  # fmt: skip
         options = ("FASTBUDGET_CUDA", "FASTBUDGET_CUDA_ARCHITECTURES")
         configure += [f"-D{option}={os.environ[option]}" for option in options if option in os.environ]
+        if not _usable(build_dir / "CMakeCache.txt"):
+            configure.append("--fresh")
         subprocess.run(configure, check=True)
         subprocess.run(["cmake", "--build", str(build_dir)], check=True)
 
 
-setup(ext_modules=[Extension("fastbudget._C", sources=[])], cmdclass={"build_ext": CMakeBuild})
+setup(ext_modules=[Extension("fastbudget._C", sources=[])], cmdclass={"build": FreshBuild, "build_ext": CMakeBuild})

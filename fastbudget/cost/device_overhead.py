@@ -33,6 +33,11 @@ def communicators(layout: TrainingLayout) -> int:
     return sum(size > 1 for size in (*sizes, layout.context_parallel, layout.expert_parallel))
 
 
+def communicator_bytes() -> int:
+    """Return what one group of ranks takes for its buffers."""
+    return _NCCL_BYTES
+
+
 def overhead_bytes(layout: TrainingLayout) -> int:
     """Return device memory beside what the allocator reserves, on one rank."""
     return CONTEXT_BYTES + communicators(layout) * _NCCL_BYTES

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..core.errors import InvalidInputError, did_you_mean, one_of
+from ..core.errors import InvalidInputError, did_you_mean
+from ..hardware.devices import Device, find_device, known_devices
+from .allocation_log import AllocationLog
+from .allocator_settings import AllocatorConfig
+from .batch_search import largest_batch
+from .data_parallel_memory import check_data_parallel, on_one_rank
+from .device_memory import DeviceMemory, on_device
 from .memory_estimate import MemoryEstimate, estimate_memory
-from .tracing import ModelOrFactory, OptimizerChoice, trace_step
+from .tracing import ModelOrFactory, OptimizerChoice, Trace, trace_step
 from .training_step import Inputs, Loss
-
-# Device names come with the table of devices; until then a GPU is a GPU.
-KERNELS = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What one step costs on one device.
+    """What one step costs.
 
     Attributes:
         num_params: parameters, tied ones once.
         num_trainable_params: those that are trained.
-        forward_flops: floating-point operations of the forward passes and losses of one step, over all its
+        forward_flops: floating-point operations of the forward passes and losses of one step on one rank, over all its
             micro-batches: matrix products, convolutions and attention, a multiply-add being two.
         step_flops: those of the whole step, backward passes and recomputed layers included.
         memory: peak memory over building the model, a first step (optimizer states appear) and a steady one.
@@ -42,11 +48,19 @@ def estimate(
     *,
     optimizer: OptimizerChoice = "adamw",
     precision: str = "bf16-mixed",
-    hardware: str | None = None,
+    hardware: str | Device | None = None,
+    num_devices: int = 1,
+    tensor_parallel: int = 1,
+    pipeline_parallel: int = 1,
+    context_parallel: int = 1,
+    expert_parallel: int = 1,
+    sharding: str = "none",
+    offload: str = "none",
     grad_accumulation: int = 1,
     recompute: str = "none",
     mode: str = "train",
     loss: Loss | None = None,
+    allocator: AllocatorConfig | None = None,
 ) -> Estimate:
     """Estimate the operations and the memory of a step by tracing it on fake tensors.
 
@@ -61,9 +75,16 @@ def estimate(
         optimizer: ``"adamw"``, ``"adamw-8bit"``, ``"sgd"``, ``"sgd-momentum"``, ``"adafactor"``, ``"lion"``,
             ``"muon"``, or a callable ``parameters -> Optimizer``.
         precision: ``"fp32"``, ``"bf16-mixed"``, ``"fp16-mixed"`` (with gradient scaling) or ``"bf16"``.
-        hardware: ``"cpu"``: the kernels of this machine's CPU, unrounded bytes. ``"cuda"``: those of an
-            NVIDIA GPU.
-            None: a GPU where there is one, else the CPU.
+        hardware: ``"cpu"``: the kernels of this machine's CPU, unrounded bytes. A GPU's name (``"h100-sxm"``,
+            ``"a100-80gb"``): its memory decides what fits. ``"cuda"``: any NVIDIA GPU, without a verdict. None: the
+            GPU that is there, else the CPU.
+        num_devices: data-parallel ranks; the inputs are one rank's.
+        tensor_parallel: 1: other layouts need a transformer's configuration, see ``fb.estimate_transformer``.
+        pipeline_parallel: likewise.
+        context_parallel: likewise.
+        expert_parallel: likewise.
+        sharding: ``"none"`` (DDP), ``"zero1"``, ``"zero2"`` or ``"zero3"`` (fully sharded, FSDP2).
+        offload: ``"optimizer"`` keeps optimizer states on the host.
         grad_accumulation: micro-batches per optimizer step.
         recompute: ``"none"``, ``"module"`` (the model's own ``gradient_checkpointing_enable``) or ``"full"``
             (each repeated block).
@@ -72,22 +93,41 @@ def estimate(
             cache, which counts as a buffer; memory covers both).
         loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own: a scalar output, ``.loss`` or
             ``["loss"]``.
+        allocator: options of PyTorch's allocator on a GPU; None: its defaults.
 
     Raises:
         InvalidInputError: an argument is not usable, or the model's control flow depends on tensor contents.
     """
-    kernels = _kernels_of(hardware)
-    trace = trace_step(
-        model,
-        inputs,
-        optimizer=optimizer,
-        precision=precision,
-        grad_accumulation=grad_accumulation,
-        recompute=recompute,
-        mode=mode,
-        loss=loss,
-        kernels=kernels,
-    )
+    _check_layout(tensor_parallel, pipeline_parallel, context_parallel, expert_parallel)
+    check_data_parallel(num_devices, sharding, offload)
+    kernels, device = _target(hardware)
+
+    def trace_of(batch: Inputs | Callable[[], Inputs]) -> Trace:
+        return trace_step(
+            model,
+            batch,
+            optimizer=optimizer,
+            precision=precision,
+            grad_accumulation=grad_accumulation,
+            recompute=recompute,
+            mode=mode,
+            loss=loss,
+            kernels=kernels,
+        )
+
+    def one_rank(trace: Trace) -> tuple[AllocationLog, tuple[str, ...]]:
+        mixed = precision.endswith("mixed")
+        return on_one_rank(trace.log, num_devices=num_devices, sharding=sharding, offload=offload, half_weights=mixed)
+
+    def on_gpu(log: AllocationLog) -> DeviceMemory | None:
+        return None if kernels == "cpu" else on_device(log, device, num_devices=num_devices, allocator=allocator)
+
+    def fits(samples: int) -> bool:
+        found = on_gpu(one_rank(trace_of(partial(_with_samples, inputs, samples)))[0])
+        return found is not None and found.fits != "no"
+
+    trace = trace_of(inputs)
+    log, notes = one_rank(trace)
     operations = trace.operations
     if mode in ("infer", "decode"):
         step = 0 if mode == "infer" else 1  # the prompt comes before the step
@@ -100,16 +140,73 @@ def estimate(
         num_trainable_params=trace.num_trainable_params,
         forward_flops=forward_flops,
         step_flops=step_flops,
-        memory=estimate_memory(trace.log, operations),
+        memory=estimate_memory(
+            log,
+            operations,
+            on_gpu(log),
+            notes=notes,
+            search=None if device is None else partial(largest_batch, fits, _num_samples(inputs)),
+        ),
     )
 
 
-def _kernels_of(hardware: str | None) -> str:
+def _target(hardware: str | Device | None) -> tuple[str, Device | None]:
+    """Return whose kernels are assumed, and the GPU whose memory decides."""
     if hardware is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if hardware not in KERNELS:
+        if not torch.cuda.is_available():
+            return "cpu", None
+        try:
+            return "cuda", find_device(torch.cuda.get_device_name())
+        except InvalidInputError:
+            return "cuda", None  # a GPU that the table doesn't know has no verdict
+    if hardware in ("cpu", "cuda"):
+        return str(hardware), None
+    try:
+        return "cuda", find_device(hardware)
+    except InvalidInputError:
+        names = ("cpu", "cuda", *(known.key for known in known_devices()))
         raise InvalidInputError(
-            f"hardware must be one of {one_of(KERNELS)} or None, got {hardware!r}."
-            f"{did_you_mean(str(hardware), KERNELS)}"
-        )
-    return hardware
+            f"hardware must be 'cpu', 'cuda' or an accelerator's name, got {hardware!r}."
+            f"{did_you_mean(str(hardware), names)} `fastbudget hardware` lists them."
+        ) from None
+
+
+def _check_layout(tensor: int, pipeline: int, context: int, expert: int) -> None:
+    sizes = {
+        "tensor_parallel": tensor,
+        "pipeline_parallel": pipeline,
+        "context_parallel": context,
+        "expert_parallel": expert,
+    }
+    for name, size in sizes.items():
+        if size != 1:
+            raise InvalidInputError(
+                f"{name} must be 1 for a traced module, got {size}: how a module is cut is not in its trace. Use "
+                "fb.estimate_transformer with the model's configuration."
+            )
+
+
+def _given(inputs: Inputs | Callable[[], Inputs]) -> Inputs:
+    return inputs() if callable(inputs) and not isinstance(inputs, (torch.Tensor, Mapping)) else inputs
+
+
+def _num_samples(inputs: Inputs | Callable[[], Inputs]) -> int:
+    """Return the size of the first dimension of the first tensor that has one."""
+    for leaf in tree_leaves(_given(inputs)):
+        if isinstance(leaf, torch.Tensor) and leaf.ndim:
+            return int(leaf.shape[0])
+    return 1
+
+
+def _with_samples(inputs: Inputs | Callable[[], Inputs], samples: int) -> Inputs:
+    """Return the inputs with another number of samples: repeated, or the first ones."""
+    given = _given(inputs)
+    size = _num_samples(given)
+
+    def resized(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.ndim or tensor.shape[0] != size:
+            return tensor
+        return tensor[torch.arange(samples) % size]
+
+    changed: Any = tree_map_only(torch.Tensor, resized, given)
+    return changed

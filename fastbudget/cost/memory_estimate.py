@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .allocation_log import CATEGORIES, PHASES, AllocationLog
+from .device_memory import MARGIN, DeviceMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,45 +62,75 @@ class MemoryTimeline:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
-    """Peak memory of a step. The four numbers are different things and never compared with each other.
+    """Peak memory of a step on one rank. The four numbers are different things and never compared with each other.
+
+    On the CPU, ``allocated_bytes`` are unrounded and the other three None. On a GPU it is what
+    ``torch.cuda.max_memory_allocated`` reports.
 
     Attributes:
-        allocated_bytes: the most bytes of tensors alive at once, unrounded.
-        active_bytes: the same in the blocks of a caching allocator; None where it was not simulated.
-        reserved_bytes: what a caching allocator holds from the device at most; None likewise.
-        device_bytes: reserved bytes and what the process needs besides; None likewise.
-        by_category: bytes at the peak for each of ``CATEGORIES``.
+        allocated_bytes: the most bytes of tensors alive at once.
+        active_bytes: the same, and blocks that wait for other streams.
+        reserved_bytes: what the caching allocator holds from the device at most.
+        device_bytes: reserved bytes and what the process needs besides.
+        capacity_bytes: the device's memory; None where none was named.
+        fits: ``"yes"``, ``"no"``, ``"at risk"`` (within ``margin``); None without a capacity.
+        margin: relative error that the verdict allows for.
+        by_category: unrounded bytes at the peak for each of ``CATEGORIES``.
         phase_at_peak: the phase in which the peak occurs, one of ``PHASES``.
         largest_at_peak: the largest tensors alive at the peak.
         timeline: bytes by category over the whole trace.
+        notes: what was computed instead of traced.
     """
 
     allocated_bytes: int
     active_bytes: int | None
     reserved_bytes: int | None
     device_bytes: int | None
+    capacity_bytes: int | None
+    fits: str | None
+    margin: float | None
     by_category: dict[str, int]
     phase_at_peak: str
     largest_at_peak: tuple[PeakTensor, ...]
     timeline: MemoryTimeline
+    notes: tuple[str, ...] = ()
+    search: Callable[[], int] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def largest_micro_batch(self) -> int | None:
+        """The most samples in a micro-batch with the verdict ``"yes"`` or ``"at risk"``; 0 if not even one.
+
+        Traces other batch sizes when first asked for. None where no device was named.
+        """
+        return None if self.search is None else self.search()
 
 
-def estimate_memory(log: AllocationLog, operations: OperationTable) -> MemoryEstimate:
-    """Summarize a log of allocations."""
+def estimate_memory(
+    log: AllocationLog,
+    operations: OperationTable,
+    on_gpu: DeviceMemory | None = None,
+    *,
+    notes: tuple[str, ...] = (),
+    search: Callable[[], int] | None = None,
+) -> MemoryEstimate:
+    """Summarize a log of allocations, replayed on a GPU or as it is."""
     peak = log.event_at_peak
     return MemoryEstimate(
-        allocated_bytes=log.peak_bytes,
-        # The seam for the allocator simulation: it replays (log.storage, log.delta_bytes) and knows these
-        # three.
-        active_bytes=None,
-        reserved_bytes=None,
-        device_bytes=None,
+        allocated_bytes=log.peak_bytes if on_gpu is None else on_gpu.allocated_bytes,
+        active_bytes=None if on_gpu is None else on_gpu.active_bytes,
+        reserved_bytes=None if on_gpu is None else on_gpu.reserved_bytes,
+        device_bytes=None if on_gpu is None else on_gpu.device_bytes,
+        capacity_bytes=None if on_gpu is None else on_gpu.capacity_bytes,
+        fits=None if on_gpu is None else on_gpu.fits,
+        margin=None if on_gpu is None or on_gpu.capacity_bytes is None else MARGIN,
         by_category=log.bytes_by_category(peak) if peak >= 0 else dict.fromkeys(CATEGORIES, 0),
         phase_at_peak=PHASES[int(log.phase[peak])] if peak >= 0 else PHASES[0],
         largest_at_peak=tuple(
             _peak_tensor(log, operations, int(number)) for number in log.live_storages(peak)[:LARGEST_TENSORS_SHOWN]
         ),
         timeline=_timeline(log),
+        notes=notes,
+        search=search,
     )
 
 

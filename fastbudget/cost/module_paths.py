@@ -41,6 +41,14 @@ class ModulePaths:
             else:
                 self._index[id(module)] = 0
 
+    def owners(self, model: nn.Module) -> dict[torch.Tensor, int]:
+        """Return the index of the module that holds each parameter; of tied ones the first."""
+        found: dict[torch.Tensor, int] = {}
+        for module in model.modules():
+            for parameter in module.parameters(recurse=False):
+                found.setdefault(parameter, self._index.get(id(module), 0))
+        return found
+
     def current(self, node: Any) -> int:
         """Return the index of the running module; ``node`` is the running backward node, or None."""
         if self._stack:

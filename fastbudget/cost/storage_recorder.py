@@ -62,11 +62,13 @@ class StorageRecorder:
         known = self._alive.get(tensor.untyped_storage()._cdata)
         return None if known is None else known[0]
 
-    def label(self, tensor: torch.Tensor, category: str) -> None:
-        """Say what the tensor's storage is for."""
+    def label(self, tensor: torch.Tensor, category: str, module: int | None = None) -> None:
+        """Say what the tensor's storage is for, and whose it is if not of the module that was running."""
         number = self.number_of(tensor)
         if number is not None:
             self._category[number] = CATEGORIES.index(category)
+            if module is not None:
+                self._module[number] = module
 
     def label_saved_activations(self) -> None:
         """Label what the forward pass left for the backward pass; call between the two."""

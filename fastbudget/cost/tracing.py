@@ -121,6 +121,9 @@ def trace_step(
         paths.register(module)
         module.train(mode not in _WITHOUT_GRADIENTS)
         parameters = list(module.parameters())
+        owners = paths.owners(module)
+        for held, owner in owners.items():
+            recorder.storages.label(held, "parameter", owner)
         counts = (sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad))
         batch = _fake_inputs(inputs, precision, fake_mode, recorder)
         if mode not in _WITHOUT_GRADIENTS and recompute == "module":
@@ -147,7 +150,7 @@ def trace_step(
         else:
             # PyTorch's own default: all tensors together on GPUs, one after the other on CPUs.
             foreach = None if kernels == "cpu" else True
-            _train(module, batch, optimizer, loss, precision, grad_accumulation, foreach, recorder)
+            _train(module, batch, optimizer, loss, precision, grad_accumulation, foreach, recorder, owners)
         storages = recorder.storages
         # What dies with the trace's own variables is not part of the step.
         storages.stop()
@@ -178,6 +181,7 @@ def _train(
     grad_accumulation: int,
     foreach: bool | None,
     recorder: StepRecorder,
+    owners: Mapping[torch.Tensor, int],
 ) -> None:
     parameters = list(module.parameters())
     update = make_optimizer(optimizer, parameters, foreach=foreach)
@@ -187,12 +191,12 @@ def _train(
         if phase in ("forward", "optimizer"):
             for parameter in parameters:
                 if parameter.grad is not None:
-                    recorder.storages.label(parameter.grad, "gradient")
+                    recorder.storages.label(parameter.grad, "gradient", owners.get(parameter))
         if phase == "zero_grad":
-            for state in update.state.values():
+            for held, state in update.state.items():
                 for value in tree_leaves(state):
                     if isinstance(value, torch.Tensor):
-                        recorder.storages.label(value, "optimizer_state")
+                        recorder.storages.label(value, "optimizer_state", owners.get(held))
         recorder.enter_phase(phase)
 
     for step in (0, 1):

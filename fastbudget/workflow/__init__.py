@@ -2,6 +2,7 @@
 
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_factory, export_run
+from .factories import import_factory
 from .main_job import run
 from .observer import Observer
 from .run_record import RunRecord, read_run_record
@@ -12,6 +13,7 @@ __all__ = [
     "RunRecord",
     "export_factory",
     "export_run",
+    "import_factory",
     "load_configuration",
     "read_run_record",
     "run",

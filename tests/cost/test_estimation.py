@@ -7,7 +7,6 @@ from torch import nn
 
 import fastbudget as fb
 from fastbudget.cost import trace_step
-from fastbudget.cost.step_trace import count_step
 
 BATCH, HEADS, LENGTH, HEAD = 2, 4, 64, 32
 WIDTH = HEADS * HEAD
@@ -120,13 +119,6 @@ def test_8bit_states_are_a_quarter():
 
     full, small = states("adamw"), states("adamw-8bit")
     assert 0.25 < small / full < 0.30
-
-
-def test_count_step_matches_the_estimate():
-    count = count_step(Attention, sequences)
-    estimate = fb.estimate(Attention, sequences, hardware="cuda", precision="fp32")
-    assert (count.forward_flops, count.step_flops) == (estimate.forward_flops, estimate.step_flops)
-    assert count.num_params == estimate.num_params
 
 
 def test_unknown_hardware():
