@@ -32,7 +32,7 @@ def plan_rows(plan: dict[str, Any]) -> list[Row]:
     low, high = (format_seconds(predicted[end] * SECONDS_PER_HOUR) for end in ("low", "high"))
     steps = f"{plan['planned_steps']:,} of {plan['requested_steps']:,}"
     return [
-        ("Device", f"{plan['device']}, {plan['threads']} torch threads" if plan["device"] == "cpu" else plan["device"]),
+        ("Device", plan["device"] + (f", torch threads: {plan['threads']}" if plan["device"] == "cpu" else "")),
         ("Parameters", f"{plan['num_params']:,}"),
         ("Peak memory", f"{format_bytes(plan['peak_memory_bytes'])} of tensors in training, by a trace"),
         (

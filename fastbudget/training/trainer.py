@@ -73,8 +73,8 @@ class Trainer:
         max_steps: Optimizer steps; None: until the budget ends.
         grad_accumulation: Micro-batches per step; their gradients are weighted by their numbers of samples.
         schedule: Learning rate over the run.
-        decay_over: What progress means to the schedule: ``"steps"`` of max_steps (repeatable exactly), or the
-            ``"budget"``, so that a run the budget will cut ends annealed.
+        decay_over: What progress means to the schedule: ``"steps"`` of max_steps, which repeats exactly; or the
+            ``"budget"`` where it is further along than the steps, so that a run it cuts short still ends annealed.
         evaluate_every: Steps between evaluations; None: as often as a quarter of the spend allows.
         clip_grad_norm: Largest gradient norm; None: no clipping.
         num_devices: Devices this run holds.
@@ -224,7 +224,9 @@ class Trainer:
     # -- one step --------------------------------------------------------------------------------------------------
 
     def _train_step(self, guard: BudgetGuard, stream: BatchStream) -> None:
-        progress = self.step / self.max_steps if self.decay_over == "steps" and self.max_steps else guard.fraction_used
+        progress = self.step / self.max_steps if self.max_steps else 0.0
+        if self.decay_over == "budget":
+            progress = max(progress, guard.fraction_used)
         factor = self.schedule.factor(self.step, progress)
         for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
             group["lr"] = rate * factor

@@ -201,7 +201,7 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
         max_steps=section.max_steps,
         grad_accumulation=section.grad_accumulation,
         schedule=LearningRateSchedule(shape=section.schedule, warmup_steps=section.warmup_steps),
-        decay_over="budget" if plan["cut_by_budget"] else "steps",
+        decay_over=plan["decay_over"],
         evaluate_every=section.evaluate_every,
         clip_grad_norm=section.clip_grad_norm,
         num_devices=_NUM_DEVICES,

@@ -302,6 +302,8 @@ def make_plan(
         "requested_steps": section.max_steps,
         "planned_steps": steps_taken + planned,
         "cut_by_budget": planned < requested,
+        # Repeatable to the bit where the budget is ample; annealed in any case where it may end the run.
+        "decay_over": "steps" if planned == requested and seconds(step.high) <= left else "budget",
         "evaluate_every": every,
         "predicted_device_hours": hours.mid,
         "predicted_device_hours_interval": hours.to_json(),

@@ -58,7 +58,7 @@ def test_sigkill_and_resume_until_done(tmp_path: Path) -> None:
             code = 1
             try:
                 resume = killed.exists() and bool(CheckpointStore(killed / "checkpoints").paths())
-                train(killed, resume=resume, pause_s=0.005)
+                train(killed, resume=resume, pause_s=0.02)
                 code = 0
             finally:
                 os._exit(code)

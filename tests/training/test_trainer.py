@@ -457,6 +457,34 @@ def test_optimizers_as_given() -> None:
     assert len(build_optimizer("sgd", model, lr=1).param_groups[0]["params"]) == 4
 
 
+@pytest.mark.parametrize(("decay_over", "falls_with_the_budget"), [("steps", False), ("budget", True)])
+def test_the_learning_rate_falls_with_the_budget_where_that_ends_first(
+    tmp_path: Path, decay_over: str, falls_with_the_budget: bool
+) -> None:
+    class Slow(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            time.sleep(0.01)
+            return super().forward(x)
+
+    rates: list[float] = []
+    fb.Trainer(
+        model=Slow(4, 2),
+        train_data=[(torch.randn(8, 4), torch.randint(2, (8,)))],
+        loss="cross_entropy",
+        optimizer_options={"lr": 1.0},
+        budget=fb.Budget(wall_hours=1.5 / 3600),
+        run_dir=tmp_path,
+        evaluate=lambda model: {"score": 1.0},
+        metric="score",
+        max_steps=100_000,
+        decay_over=decay_over,
+        evaluate_every=100_000,
+        sinks=[lambda record: rates.append(record["lr"]) if "lr" in record else None],
+    ).fit()
+    assert rates[0] > 0.8 and rates == sorted(rates, reverse=True)
+    assert (rates[-1] < 0.2) == falls_with_the_budget
+
+
 def test_evaluations_that_give_no_number_end_with_the_last_checkpoint_and_valid_json(tmp_path: Path) -> None:
     trainer = fb.Trainer(
         model=torch.nn.Linear(4, 2),
