@@ -24,6 +24,7 @@ _SOURCES = {
     "SaveError": "core",
     "Trainer": "training",
     "TrainingResult": "training",
+    "TransformerEstimate": "cost",
     "estimate": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+    from .cost import TransformerEstimate as TransformerEstimate
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
     from .evaluation import EvaluationRecord as EvaluationRecord

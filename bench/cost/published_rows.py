@@ -25,6 +25,14 @@ ADAPTERS = re.compile(
 FINETUNING = ("hf trainer", "axolotl", "ms-swift", "llama-factory", "peft", "unsloth", "trl", "torchtune", "fsdp_qlora")
 # These load the weights in bfloat16 and train them so, unless DeepSpeed keeps float32 copies.
 SIXTEEN_BIT = ("axolotl", "unsloth", "torchtune")
+OPTIMIZERS = {
+    "8bit": "adamw-8bit",
+    "8-bit": "adamw-8bit",
+    "sgd": "sgd-momentum",
+    "adafactor": "adafactor",
+    "lion": "lion",
+    "muon": "muon",
+}
 # Families whose loss transformers computed from shifted float32 logits until 4.47 (November 2024).
 SHIFTING = ("llama", "mistral", "mixtral", "gemma", "qwen2", "yi-", "tinyllama")
 
@@ -107,9 +115,11 @@ def device_of(row: Row) -> tuple[str, bool]:
 def config_of(row: Row) -> Any:
     name = re.sub(r"\(.*?\)", "", row.get("model", "")).strip().lower()
     name = re.sub(r"[\s_]+", "-", name.split("/")[-1]).strip("-")
-    trimmed = re.sub(r"-(instruct|chat|base|hf|it|pt|grpo|v0\.\d|\d+m|\d{4})\b.*$", "", name)
+    trimmed = re.sub(r"-(instruct|chat|hf|it|pt|grpo|(?:un)?cased|v\d(?:\.\d)?|(?<=b-)base|\d+m|\d{4})\b.*$", "", name)
     presets = known_presets()
-    for one in (name, trimmed, trimmed.replace("bloomz", "bloom"), trimmed.replace("meta-", "")):
+    tuned = re.sub(r"^(vicuna|alpaca|llama-1|llama1)-", "llama-", re.sub(r"^llama(?=[23])", "llama-", trimmed))
+    tuned = re.sub(r"^(meta-|flan-(?!t5))", "", tuned).replace("bloomz", "bloom")
+    for one in (name, trimmed, tuned):
         if one in presets:
             return one
     if name == "nanogpt":
@@ -216,8 +226,7 @@ def _precision(row: Row, arguments: dict[str, Any]) -> dict[str, Any]:
         precision = "bf16-mixed"
     optimizer = row.get("optimizer", "").lower()
     found = "adamw"
-    for word, name in (("8bit", "adamw-8bit"), ("8-bit", "adamw-8bit"), ("sgd", "sgd-momentum"), ("adafactor", "adafactor"),
-                       ("lion", "lion"), ("muon", "muon")):  # fmt: skip
+    for word, name in OPTIMIZERS.items():
         if word in optimizer:
             found = name
     return {"precision": precision, "optimizer": found}
@@ -275,9 +284,13 @@ def _kernels(row: Row, framework: str, config: Any, assumed: list[str]) -> dict[
         result["sequence_parallel"] = "sp" in recompute.split("+")
     if "torchtitan+compile" in framework and date[:4].isdigit() and int(date[:4]) >= 2025:
         result["loss"] = "fused"  # torchtitan compiles the loss since January 2025
-    if any(name in framework for name in FINETUNING) and date[:4].isdigit() and date[:7] < "2024-11":
-        if isinstance(config, str) and config.startswith(SHIFTING):
-            result["loss"] = "shifted"
+    old = any(name in framework for name in FINETUNING) and date[:4].isdigit() and date[:7] < "2024-11"
+    if old and isinstance(config, str) and config.startswith(SHIFTING):
+        result["loss"] = "shifted"
+    if date[:4].isdigit() and date < "2024":
+        result["optimizer_kernels"] = "foreach-2.0"  # torch 2.1 came in October 2023
+    if re.match(r"peft \d|fsdp_qlora", framework):
+        result["keeps_outputs"] = True  # their loops hold the outputs in a variable
     if re.match(r"peft \d", framework):
         result["empties_cache"] = True  # its method comparison does so after every step
     return result

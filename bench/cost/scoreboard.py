@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from published_rows import Measurement, NotModeled, Request, Row, estimate, measurements, request_of
+from published_rows import Measurement, NotModeled, Request, Row, estimate, kind_of, measurements, request_of
 
 from fastbudget.cost.transformer_estimation import TransformerEstimate
 
@@ -40,7 +40,7 @@ def predicted_bytes(kind: str, result: TransformerEstimate, row: Row) -> float:
 
 
 def score_memory(path: Path) -> dict[str, Any]:
-    with path.open(newline="", encoding="utf-8") as lines:
+    with path.open(newline="", encoding="utf-8-sig") as lines:
         rows = [{key: value or "" for key, value in row.items() if key} for row in csv.DictReader(lines)]
     scored: list[dict[str, Any]] = []
     skipped: Counter[str] = Counter()
@@ -53,7 +53,8 @@ def score_memory(path: Path) -> dict[str, Any]:
         except NotModeled as reason:
             skipped[str(reason)] += 1
             continue
-        verdicts["oom" if ran_out else "fitted"][result.memory.fits] += 1
+        if kind_of(row) != "formula":
+            verdicts["oom" if ran_out else "fitted"][result.memory.fits] += 1
         if ran_out:
             continue
         try:

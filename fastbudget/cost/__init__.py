@@ -8,8 +8,10 @@ from .measured_memory import measure_step
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
 from .operation_table import OperationTable
 from .tracing import Trace, trace_step
+from .transformer_config import known_presets, read_transformer
 from .transformer_estimation import TransformerEstimate, estimate_transformer
 from .transformer_memory import StageMemory, TransformerMemory
+from .transformer_shape import TransformerShape
 
 __all__ = [
     "CATEGORIES",
@@ -26,9 +28,12 @@ __all__ = [
     "Trace",
     "TransformerEstimate",
     "TransformerMemory",
+    "TransformerShape",
     "estimate",
     "estimate_transformer",
+    "known_presets",
     "measure_step",
+    "read_transformer",
     "simulate_allocator",
     "trace_step",
 ]

@@ -8,7 +8,7 @@ from .transformer_shape import AttentionShape, BlockShape, MlpShape, Transformer
 
 
 def _attention(
-    heads: int, hidden: int, *, bias: bool, config: ConfigValues, kv_heads: int | None = None
+    heads: int, hidden: int, *, bias: bool, config: ConfigValues, kv_heads: int | None = None, fused: bool = False
 ) -> AttentionShape:
     head_dim = config.heads_of(hidden, heads)
     return AttentionShape(
@@ -18,6 +18,7 @@ def _attention(
         value_head_dim=head_dim,
         qkv_bias=bias,
         out_bias=bias,
+        fused_inputs=fused,
     )
 
 
@@ -26,7 +27,9 @@ def read_gpt2(config: ConfigValues) -> TransformerShape:
     hidden = config.size("n_embd", "hidden_size")
     positions = config.size("n_positions", "max_position_embeddings", default=1024)
     block = BlockShape(
-        attention=_attention(config.size("n_head", "num_attention_heads"), hidden, bias=True, config=config),
+        attention=_attention(
+            config.size("n_head", "num_attention_heads"), hidden, bias=True, config=config, fused=True
+        ),
         mlp=MlpShape(intermediate=config.size("n_inner", default=4 * hidden), gated=False, bias=True),
         norms=2,
         norm_params=4 * hidden,
@@ -74,7 +77,7 @@ def read_gpt_neox(config: ConfigValues) -> TransformerShape:
     hidden = config.size("hidden_size")
     bias = config.flag("attention_bias", True)
     block = BlockShape(
-        attention=_attention(config.size("num_attention_heads"), hidden, bias=bias, config=config),
+        attention=_attention(config.size("num_attention_heads"), hidden, bias=bias, config=config, fused=True),
         mlp=MlpShape(intermediate=config.size("intermediate_size"), gated=False, bias=True),
         norms=2,
         norm_params=4 * hidden,
@@ -125,7 +128,9 @@ def read_bloom(config: ConfigValues) -> TransformerShape:
     """Return the shape of a BLOOM model: ALiBi positions, a norm after the embedding."""
     hidden = config.size("hidden_size", "n_embed")
     block = BlockShape(
-        attention=_attention(config.size("n_head", "num_attention_heads"), hidden, bias=True, config=config),
+        attention=_attention(
+            config.size("n_head", "num_attention_heads"), hidden, bias=True, config=config, fused=True
+        ),
         mlp=MlpShape(intermediate=4 * hidden, gated=False, bias=True),
         norms=2,
         norm_params=4 * hidden,
@@ -156,7 +161,7 @@ def read_falcon(config: ConfigValues) -> TransformerShape:
     norms_in_parallel = config.count("num_ln_in_parallel_attn", default=2 if new else 1)
     norms = 2 if (new and norms_in_parallel == 2) or not config.flag("parallel_attn", True) else 1
     block = BlockShape(
-        attention=_attention(heads, hidden, bias=bias, config=config, kv_heads=kv_heads),
+        attention=_attention(heads, hidden, bias=bias, config=config, kv_heads=kv_heads, fused=True),
         mlp=MlpShape(intermediate=config.size("ffn_hidden_size", default=4 * hidden), gated=False, bias=bias),
         norms=norms,
         norm_params=2 * norms * hidden,

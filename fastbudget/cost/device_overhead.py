@@ -7,9 +7,10 @@ from .training_layout import TrainingLayout
 
 _MEBIBYTE = 2**20
 
-# A context and PyTorch's kernels, loaded when first used (CUDA 12 and later). nvidia-smi shows 300 to 550 MiB
-# beside reserved memory, more on chips with more multiprocessors. From memory: not measured here.
-CONTEXT_BYTES = 480 * _MEBIBYTE
+# A context and the kernels that were loaded. nvidia-smi shows 450 to 800 MiB beside reserved memory where
+# kernels load when first used (CUDA_MODULE_LOADING=LAZY, which PyTorch sets since 1.13), and 1,343 MB where all
+# load at once (Hugging Face, "Model training anatomy", V100). From memory: not measured here.
+CONTEXT_BYTES = 600 * _MEBIBYTE
 # cuBLAS's workspace comes out of PyTorch's allocator: 8 blocks of 16 KiB and 2 of 4 MiB, or 32 MiB on Hopper
 # and later. Source: getChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp.
 _CUBLAS_BYTES = 2 * 4 * _MEBIBYTE + 8 * 16 * 1024

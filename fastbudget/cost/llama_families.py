@@ -139,6 +139,7 @@ def _attention(config: ConfigValues, family: str, habits: _Habits, hidden: int) 
         out_bias=bias and habits.out_bias,
         extra_params=extra,
         normalizes_qk=bool(extra) and family != "gpt_oss",
+        fused_inputs=family in ("phi3", "qwen"),
     )
 
 
@@ -170,7 +171,7 @@ def _dense(config: ConfigValues, family: str, habits: _Habits) -> Callable[[int]
         intermediate //= 2
     key, default = habits.mlp_bias
     bias = config.flag(key, default) if key else default
-    mlp = MlpShape(intermediate=intermediate, gated=habits.gated, bias=bias)
+    mlp = MlpShape(intermediate=intermediate, gated=habits.gated, bias=bias, fused_inputs=family == "phi3")
     return lambda layer: mlp
 
 

@@ -165,18 +165,26 @@ class StateBytes:
     def parameters(self, group: ParameterGroup) -> int:
         """Bytes of the weights that stay on the device."""
         layout = self.layout
-        ranks = layout.shard_ranks if self._shards_weights else 1
         if layout.offload == "all":
             return 0
         if layout.trains_all:
-            return self.weight_bytes * group.size // ranks
-        return (self.frozen_bytes(group) + self._adapted_bytes(group)) // ranks
+            total = self.weight_bytes * group.size
+        else:
+            total = self.frozen_bytes(group) + self._adapted_bytes(group)
+        return self._divided(total, group) if self._shards_weights else total
 
     def frozen_bytes(self, group: ParameterGroup) -> int:
         """Bytes of a group's frozen weights, unsharded."""
         width = self.layout.compute_bytes
         matrices = group.matrices + group.experts
         return int((_NF4_BYTES if self.layout.quantized_base else width) * matrices) + width * group.others
+
+    def _divided(self, total: int, group: ParameterGroup) -> int:
+        """Bytes on one rank: experts, already divided over their group, have fewer replicas to shard over."""
+        layout = self.layout
+        experts = total * group.experts // max(group.size, 1)
+        replicas = max(layout.shard_ranks * layout.tensor_parallel // layout.expert_parallel, 1)
+        return (total - experts) // layout.shard_ranks + experts // min(replicas, layout.shard_ranks)
 
     def _adapted_bytes(self, group: ParameterGroup) -> int:
         """Bytes of one float32 value per adapter element, and one of the compute type per copied element."""
@@ -205,17 +213,14 @@ class StateBytes:
             return 0  # each goes to the CPU as soon as it is reduced
         if layout.offload == "all":
             return 0
-        ranks = layout.shard_ranks if layout.sharding in ("zero2", "zero3") else 1
-        if layout.trains_all:
-            return self.gradient_bytes * group.size // ranks
-        return self._adapted_bytes(group) // ranks
+        total = self.gradient_bytes * group.size if layout.trains_all else self._adapted_bytes(group)
+        return self._divided(total, group) if layout.sharding in ("zero2", "zero3") else total
 
     def optimizer(self, group: ParameterGroup) -> int:
         """Bytes of optimizer states, float32 copies included."""
         layout = self.layout
         if layout.offload != "none":
             return 0
-        ranks = 1 if layout.sharding == "none" else layout.shard_ranks
         width = 4 if self.has_master else self.weight_bytes
         trained = self.trained(group)
         matrices = group.matrices + group.experts if layout.trains_all else trained
@@ -231,14 +236,15 @@ class StateBytes:
             "muon": one + width * (trained - matrices),
         }[layout.optimizer]
         master = 4 * trained if self.has_master and layout.trains_all else 0
-        return (states + master) // ranks
+        total = states + master
+        return total if layout.sharding == "none" else self._divided(total, group)
 
     def step_temporary(self, groups: list[ParameterGroup]) -> int:
         """Bytes of temporaries of the optimizer step.
 
-        PyTorch's foreach AdamW holds the square root of all second moments at once
-        (``exp_avg_sq_sqrt`` in torch/optim/adamw.py). DeepSpeed's fused Adam needs none but takes float32
-        gradients, of one subgroup at a time under ZeRO-3.
+        PyTorch's foreach AdamW holds the square root of all second moments at once (``exp_avg_sq_sqrt`` in
+        torch/optim/adamw.py), in 2.0 also the denominator made of it. DeepSpeed's fused Adam needs neither but
+        takes float32 gradients, of one subgroup at a time under ZeRO-3.
         """
         layout = self.layout
         if layout.offload != "none":
@@ -247,10 +253,13 @@ class StateBytes:
         trained = sum(self.trained(group) for group in groups) // ranks
         if layout.framework == "deepspeed" and self.has_master and layout.trains_all:
             return 4 * (min(trained, _DEEPSPEED_SUBGROUP) if layout.sharding == "zero3" else trained)
-        if layout.framework == "megatron" or layout.fused_optimizer or not layout.optimizer.startswith("adamw"):
+        if layout.framework == "megatron" or layout.optimizer != "adamw" or layout.optimizer_kernels == "fused":
             return 0
-        if layout.optimizer == "adamw-8bit":
-            return 0
-        if layout.trains_all:
-            return self.weight_bytes * trained
-        return sum(self._adapted_bytes(group) for group in groups) // ranks
+        sizes = [self._one_value(group) // ranks for group in groups]
+        if layout.optimizer_kernels == "for-loop":
+            return max(size * max(group.parts) // sum(group.parts) for size, group in zip(sizes, groups, strict=True))
+        return sum(sizes) * (2 if layout.optimizer_kernels == "foreach-2.0" else 1)
+
+    def _one_value(self, group: ParameterGroup) -> int:
+        """Bytes of one value per trained element, in its own type."""
+        return self.weight_bytes * group.size if self.layout.trains_all else self._adapted_bytes(group)

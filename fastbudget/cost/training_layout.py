@@ -15,6 +15,7 @@ OFFLOADS = ("none", "optimizer", "all")
 FRAMEWORKS = ("pytorch", "deepspeed", "megatron")
 ATTENTIONS = ("flash", "eager")
 LOSSES = ("eager", "shifted", "fused", "chunked")
+OPTIMIZER_KERNELS = ("foreach", "foreach-2.0", "for-loop", "fused")
 MODES = ("train", "infer", "decode")
 LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down")
 
@@ -45,13 +46,17 @@ class TrainingLayout:
         loss: ``"eager"`` makes float32 copies of the logits; ``"shifted"`` keeps those too and copies them once
             more (transformers before 4.47); ``"fused"`` makes none (a compiled loss); ``"chunked"`` never has
             all logits (Liger, cut cross-entropy).
+        keeps_outputs: the loop holds the model's outputs, and so the logits, during the backward pass; trainers
+            let them go.
         compiled: ``torch.compile`` fuses norms and activation functions, which then save less.
         sequence_parallel: tensor parallelism also divides norms and residuals.
         lora_rank: rank of the adapters; None: all parameters are trained.
         lora_targets: the projections that have adapters.
         trains_embeddings: embedding and head are trained in full beside the adapters.
         quantized_base: the frozen matrices are stored in 4 bits (QLoRA).
-        fused_optimizer: the optimizer step needs no temporaries.
+        optimizer_kernels: of AdamW in PyTorch: ``"foreach"``, its default, holds one temporary of all trained
+            parameters' size, ``"foreach-2.0"`` (of torch 2.0) two, ``"for-loop"`` one of the largest tensor's
+            size, ``"fused"`` none.
         empties_cache: the allocator's cache is emptied every step (``torch_empty_cache_steps``).
         mode: ``"train"``; ``"infer"`` is a forward pass, ``"decode"`` one token with a KV cache of ``seq_len``.
     """
@@ -73,13 +78,14 @@ class TrainingLayout:
     framework: str = "pytorch"
     attention: str = "flash"
     loss: str = "eager"
+    keeps_outputs: bool = False
     compiled: bool = False
     sequence_parallel: bool = True
     lora_rank: int | None = None
     lora_targets: tuple[str, ...] = ("q", "v")
     trains_embeddings: bool = False
     quantized_base: bool = False
-    fused_optimizer: bool = False
+    optimizer_kernels: str = "foreach"
     empties_cache: bool = False
     mode: str = "train"
 
@@ -107,6 +113,7 @@ class TrainingLayout:
             ("framework", FRAMEWORKS),
             ("attention", ATTENTIONS),
             ("loss", LOSSES),
+            ("optimizer_kernels", OPTIMIZER_KERNELS),
             ("mode", MODES),
         ):
             _check_choice(name, getattr(self, name), allowed)

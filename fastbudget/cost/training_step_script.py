@@ -29,6 +29,7 @@ class _Pass:
     """What a forward pass of one micro-batch leaves for its backward pass."""
 
     root: list[int] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
     layers: list[list[int]] = field(default_factory=list)
     final: list[int] = field(default_factory=list)
     logits: list[int] = field(default_factory=list)
@@ -101,7 +102,9 @@ class TrainingStepScript:
             # Reduction overlaps the backward pass, which takes two buckets.
             events.allocate("communication", 2 * width * min(_DEEPSPEED_BUCKET, trained))
             if layout.sharding == "zero3" or layout.offload == "all":
-                events.allocate("communication", width * min(_DEEPSPEED_MAX_LIVE, total))
+                # The limit stops prefetching; what a module needs now is gathered all the same.
+                largest = max(group.size for group in self._all_groups)
+                events.allocate("communication", width * min(_DEEPSPEED_MAX_LIVE + largest, total))
             elif layout.sharding in ("zero1", "zero2"):
                 events.allocate("communication", width * min(_DEEPSPEED_BUCKET, total))
         if layout.framework != "pytorch":
@@ -147,8 +150,11 @@ class TrainingStepScript:
             ahead = (
                 None if following_group is None or self._keeps_gathered else self._gather(self._groups[following_group])
             )
-            kept = self._weight_copies(group)
-            if layout.recompute != "none":
+            kept = []
+            if layout.recompute == "none":
+                kept += self._weight_copies(group)
+            else:
+                one.copies += self._weight_copies(group)
                 kept.append(events.allocate("activation", int(share * layer.input_bytes)))
             kept += [events.allocate("activation", int(share * size)) for size in layer.saved]
             work = events.allocate("temporary", self._forward_temporary(layer))
@@ -172,12 +178,19 @@ class TrainingStepScript:
         return layer.working_bytes // 2 if self._layout.recompute != "none" else 0
 
     def _weight_copies(self, group: ParameterGroup) -> list[int]:
-        """Autocast's 16-bit copies of float32 matrices live until the layer's backward pass."""
+        """Autocast's 16-bit copies of float32 matrices.
+
+        The graph keeps them until the layer's backward pass; where the layer is recomputed, autocast's cache
+        does, until the forward pass ends, and they are made again.
+        """
         layout = self._layout
         autocast = layout.precision.endswith("-mixed") and layout.framework == "pytorch" and layout.trains_all
         if not autocast or self._states.gathers:
             return []
-        return self._allocate_parts("activation", 2 * (group.matrices + group.experts), group)
+        matrices = group.matrices + group.experts
+        if self._head and group is self._head[0] and self._shape.has_head:
+            matrices = self._shape.vocab * self._shape.embedding_width // layout.tensor_parallel
+        return self._allocate_parts("activation", 2 * matrices, group)
 
     @property
     def _logits(self) -> int:
@@ -188,6 +201,7 @@ class TrainingStepScript:
     def _forward_loss(self, one: _Pass) -> None:
         events, layout = self.events, self._layout
         one.final += [events.allocate("activation", size) for size in self._activations.final_saved()]
+        one.final += self._weight_copies(self._head[0])
         if layout.loss == "chunked":
             chunk = self._logits // _LOSS_CHUNKS
             events.free(events.allocate("logits", (layout.compute_bytes + 8) * chunk))
@@ -209,7 +223,10 @@ class TrainingStepScript:
         if self._stage.last:
             # Right before the backward pass: however many passes are in flight, one has logits.
             self._forward_loss(one)
+            events.free(*one.copies)
             self._backward_loss(one)
+        else:
+            events.free(*one.copies)
         flow = self._residual()
         events.free(*one.final)
         for number in reversed(range(len(self._layers))):
@@ -220,26 +237,45 @@ class TrainingStepScript:
 
     def _backward_loss(self, one: _Pass) -> None:
         events, layout = self.events, self._layout
+        gradient = None
         if self._shape.has_head and layout.loss != "chunked":
-            if layout.loss in ("eager", "shifted"):
-                picked = events.allocate("logits", 4 * self._logits)
-                gradient = events.allocate("logits", 4 * self._logits)
-                events.free(picked, one.logits[1])
-                if layout.compute_bytes < 4:
-                    narrow = events.allocate("logits", layout.compute_bytes * self._logits)
-                    events.free(gradient)
-                    gradient = narrow
-            else:
-                gradient = events.allocate("logits", layout.compute_bytes * self._logits)
+            if not layout.keeps_outputs and len(one.logits) > 1:
+                events.free(one.logits.pop(0))
+            gradient = self._logits_gradient(one)
+        if self._head:
             self._gradient(len(self._all_groups) - 1, self._head[0])
-            events.free(gradient, one.logits[0])
-        elif self._head:
-            self._gradient(len(self._all_groups) - 1, self._head[0])
+        if gradient is not None:
+            events.free(gradient)
+        events.free(*one.logits)
+
+    def _logits_gradient(self, one: _Pass) -> int:
+        """Replace what the loss kept by the gradient of the logits and return that."""
+        events, layout = self.events, self._layout
+        width = layout.compute_bytes
+        if layout.loss == "fused":
+            return events.allocate("logits", width * self._logits)
+        if layout.framework == "megatron":
+            # Works in place on the saved softmax: megatron/core/tensor_parallel/cross_entropy.py.
+            gradient = one.logits.pop()
+        else:
+            picked = events.allocate("logits", 4 * self._logits)
+            gradient = events.allocate("logits", 4 * self._logits)
+            if layout.tensor_parallel > 1:
+                # The softmax from its logarithm: torch/distributed/tensor/parallel/loss.py.
+                events.free(events.allocate("logits", 4 * self._logits))
+            events.free(picked, one.logits.pop())
+        if width < 4:
+            narrow = events.allocate("logits", width * self._logits)
+            events.free(gradient)
+            gradient = narrow
+        return gradient
 
     def _backward_layer(self, number: int, kept: list[int]) -> None:
         events, layer, group = self.events, self._layers[number], self._groups[number]
         gathered = None if self._keeps_gathered else self._gather(group)
         recomputed = [events.allocate("activation", size) for size in layer.recomputed]
+        if self._layout.recompute != "none":
+            recomputed += self._weight_copies(group)
         work = events.allocate("temporary", layer.working_bytes + self._dequantized(group))
         self._gradient(number + len(self._root), group)
         events.free(work, *reversed(recomputed), *reversed(kept))

@@ -63,13 +63,14 @@ def estimate_transformer(
     framework: str = "pytorch",
     attention: str = "flash",
     loss: str = "eager",
+    keeps_outputs: bool = False,
     compiled: bool = False,
     sequence_parallel: bool = True,
     lora_rank: int | None = None,
     lora_targets: tuple[str, ...] = ("q", "v"),
     trains_embeddings: bool = False,
     quantized_base: bool = False,
-    fused_optimizer: bool = False,
+    optimizer_kernels: str = "foreach",
     empties_cache: bool = False,
     mode: str = "train",
 ) -> TransformerEstimate:
@@ -96,13 +97,14 @@ def estimate_transformer(
         framework: see there.
         attention: see there.
         loss: see there.
+        keeps_outputs: see there.
         compiled: see there.
         sequence_parallel: see there.
         lora_rank: see there.
         lora_targets: see there.
         trains_embeddings: see there.
         quantized_base: see there.
-        fused_optimizer: see there.
+        optimizer_kernels: see there.
         empties_cache: see there.
         mode: see there.
 
@@ -131,13 +133,14 @@ def estimate_transformer(
         framework=framework,
         attention=attention,
         loss=loss,
+        keeps_outputs=keeps_outputs,
         compiled=compiled,
         sequence_parallel=sequence_parallel,
         lora_rank=lora_rank,
         lora_targets=lora_targets,
         trains_embeddings=trains_embeddings,
         quantized_base=quantized_base,
-        fused_optimizer=fused_optimizer,
+        optimizer_kernels=optimizer_kernels,
         empties_cache=empties_cache,
         mode=mode,
     )

@@ -24,6 +24,7 @@ class AttentionShape:
         latent_bias: the projections to the ranks have biases.
         window: tokens a query sees at most; None: all before it.
         normalizes_qk: queries and keys are normalized, which saves two more activations.
+        fused_inputs: one projection makes queries, keys and values.
     """
 
     heads: int
@@ -39,6 +40,7 @@ class AttentionShape:
     latent_bias: bool = False
     window: int | None = None
     normalizes_qk: bool = False
+    fused_inputs: bool = False
 
     @property
     def query_width(self) -> int:
@@ -100,6 +102,7 @@ class MlpShape:
         experts_per_token: routed experts a token visits.
         shared_intermediate: inner width of the experts that every token visits, together.
         router_params: of the router and of a shared expert's gate.
+        fused_inputs: one projection makes the gate and what it gates.
     """
 
     intermediate: int
@@ -109,6 +112,7 @@ class MlpShape:
     experts_per_token: int = 0
     shared_intermediate: int = 0
     router_params: int = 0
+    fused_inputs: bool = False
 
     @property
     def active_width(self) -> int:

@@ -1,6 +1,7 @@
 """Parameter counts equal the model's own, for every family, at random small sizes and as published."""
 
 import random
+import re
 
 import pytest
 
@@ -50,9 +51,7 @@ def test_published_sizes(name):
 
 @pytest.mark.parametrize("name", sorted(set(known_presets()) - set(PUBLISHED)))
 def test_every_preset_is_near_its_name(name):
-    # "-7b", "-1b7", "-0.6b", "-8x7b", "-30b-a3b": the first size in the name.
-    import re
-
+    # "-7b", "-1b7", "-0.6b", "-30b-a3b": the first size in the name.
     found = re.search(r"-(\d+(?:\.\d+)?)([mb])(\d?)(?:-|$)", name)
     if found is None or "x" in name:
         pytest.skip("no size in the name")
@@ -129,8 +128,11 @@ RANDOM = {
         "do_layer_norm_before": draw.random() < 0.5,
     },
     "bloom": lambda draw: {
-        "vocab_size": 99, "hidden_size": 32, "n_layer": draw.randrange(1, 4), "n_head": draw.choice((2, 4)),
-    },  # fmt: skip
+        "vocab_size": 99,
+        "hidden_size": 32,
+        "n_layer": draw.randrange(1, 4),
+        "n_head": draw.choice((2, 4)),
+    },
     "falcon": lambda draw: _sizes(
         draw,
         new_decoder_architecture=draw.random() < 0.5,
@@ -139,9 +141,7 @@ RANDOM = {
         bias=draw.random() < 0.5,
         num_kv_heads=2,
     ),
-    "llama": lambda draw: _kv(
-        draw, _sizes(draw, attention_bias=draw.random() < 0.5, mlp_bias=draw.random() < 0.5)
-    ),
+    "llama": lambda draw: _kv(draw, _sizes(draw, attention_bias=draw.random() < 0.5, mlp_bias=draw.random() < 0.5)),
     "mistral": lambda draw: _kv(draw, _sizes(draw, head_dim=draw.choice((None, 12)))),
     "mixtral": lambda draw: _kv(draw, _sizes(draw, num_local_experts=4, num_experts_per_tok=2)),
     "granite": lambda draw: _kv(draw, _sizes(draw, attention_bias=draw.random() < 0.5)),
@@ -149,9 +149,15 @@ RANDOM = {
     "qwen2": lambda draw: _kv(draw, _sizes(draw)),
     "qwen2_moe": lambda draw: _kv(
         draw,
-        _sizes(draw, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
-               shared_expert_intermediate_size=24, decoder_sparse_step=draw.choice((1, 2))),
-    ),  # fmt: skip
+        _sizes(
+            draw,
+            num_experts=4,
+            num_experts_per_tok=2,
+            moe_intermediate_size=12,
+            shared_expert_intermediate_size=24,
+            decoder_sparse_step=draw.choice((1, 2)),
+        ),
+    ),
     "qwen3": lambda draw: _kv(draw, _sizes(draw, attention_bias=draw.random() < 0.5)),
     "qwen3_moe": lambda draw: _kv(
         draw, _sizes(draw, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, mlp_only_layers=[0])
@@ -165,9 +171,13 @@ RANDOM = {
     "olmo2": lambda draw: _kv(draw, _sizes(draw, attention_bias=draw.random() < 0.5)),
     "stablelm": lambda draw: _kv(
         draw,
-        _sizes(draw, use_qkv_bias=draw.random() < 0.5, use_parallel_residual=draw.random() < 0.5,
-               qk_layernorm=draw.random() < 0.5),
-    ),  # fmt: skip
+        _sizes(
+            draw,
+            use_qkv_bias=draw.random() < 0.5,
+            use_parallel_residual=draw.random() < 0.5,
+            qk_layernorm=draw.random() < 0.5,
+        ),
+    ),
     "starcoder2": lambda draw: _kv(draw, _sizes(draw, use_bias=draw.random() < 0.5)),
     "cohere": lambda draw: _kv(draw, _sizes(draw, use_qk_norm=draw.random() < 0.5)),
     "cohere2": lambda draw: _kv(draw, _sizes(draw)),
@@ -177,15 +187,27 @@ RANDOM = {
     "bert": _bert,
     "roberta": lambda draw: {**_sizes(draw), "tie_word_embeddings": True},
     "t5": lambda draw: {
-        "vocab_size": 80, "d_model": 24, "d_kv": draw.choice((8, 16)), "d_ff": 40, "num_heads": 3,
-        "num_layers": draw.randrange(1, 3), "num_decoder_layers": draw.randrange(1, 4),
-        "feed_forward_proj": draw.choice(("relu", "gated-gelu")), "tie_word_embeddings": draw.random() < 0.5,
+        "vocab_size": 80,
+        "d_model": 24,
+        "d_kv": draw.choice((8, 16)),
+        "d_ff": 40,
+        "num_heads": 3,
+        "num_layers": draw.randrange(1, 3),
+        "num_decoder_layers": draw.randrange(1, 4),
+        "feed_forward_proj": draw.choice(("relu", "gated-gelu")),
+        "tie_word_embeddings": draw.random() < 0.5,
     },
     "mt5": lambda draw: {
-        "vocab_size": 80, "d_model": 24, "d_kv": 8, "d_ff": 40, "num_heads": 3, "num_layers": 2,
-        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+        "vocab_size": 80,
+        "d_model": 24,
+        "d_kv": 8,
+        "d_ff": 40,
+        "num_heads": 3,
+        "num_layers": 2,
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("seed", range(4))
