@@ -47,8 +47,8 @@ def optimizer_named(name):
 
 def run_case(architecture, optimizer, precision, recompute, accumulation):
     """Trace and measure one setting; returns a row of the table."""
-    from fastbudget.cost.measured_memory import measure_step
-    from fastbudget.cost.tracing import trace_step
+    from fastbudget.cost.trace.measured_memory import measure_step
+    from fastbudget.cost.trace.tracing import trace_step
 
     settings = {
         "optimizer": optimizer_named(optimizer),

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from fastbudget.core.errors import InvalidInputError
-from fastbudget.cost.transformer_config import known_presets
-from fastbudget.cost.transformer_estimation import TransformerEstimate, estimate_transformer
+from fastbudget.cost.transformer.transformer_config import known_presets
+from fastbudget.cost.transformer.transformer_estimation import TransformerEstimate, estimate_transformer
 from fastbudget.hardware import find_device
 
 Row = dict[str, str]

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from published_rows import Measurement, NotModeled, Request, Row, estimate, kind_of, measurements, request_of
 
-from fastbudget.cost.transformer_estimation import TransformerEstimate
+from fastbudget.cost.transformer.transformer_estimation import TransformerEstimate
 
 
 def predicted_bytes(kind: str, result: TransformerEstimate, row: Row) -> float:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.errors import InvalidInputError, did_you_mean, one_of
-from .allocation_log import CATEGORIES, AllocationLog
+from .trace.allocation_log import CATEGORIES, AllocationLog
 
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 OFFLOADS = ("none", "optimizer")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..hardware.devices import Device
-from .allocation_log import AllocationLog
-from .allocator_settings import AllocatorConfig
-from .allocator_simulation import simulate_allocator
+from .allocator.allocator_settings import AllocatorConfig
+from .allocator.allocator_simulation import simulate_allocator
 from .data_parallel_memory import with_resident
 from .device_overhead import CONTEXT_BYTES, communicator_bytes, cublas_workspace_bytes
+from .trace.allocation_log import AllocationLog
 
 # Kernels' own workspaces (cuDNN, split attention) and other versions of PyTorch are not in the trace.
 MARGIN = 0.10

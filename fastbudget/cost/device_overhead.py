@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..hardware.devices import Device
-from .training_layout import TrainingLayout
+from .transformer.training_layout import TrainingLayout
 
 _MEBIBYTE = 2**20
 

@@ -12,14 +12,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import InvalidInputError, did_you_mean
 from ..hardware.devices import Device, find_device, known_devices
-from .allocation_log import AllocationLog
-from .allocator_settings import AllocatorConfig
+from .allocator.allocator_settings import AllocatorConfig
 from .batch_search import largest_batch
 from .data_parallel_memory import check_data_parallel, on_one_rank
 from .device_memory import DeviceMemory, on_device
 from .memory_estimate import MemoryEstimate, estimate_memory
-from .tracing import ModelOrFactory, OptimizerChoice, Trace, trace_step
-from .training_step import Inputs, Loss
+from .trace.allocation_log import AllocationLog
+from .trace.tracing import ModelOrFactory, OptimizerChoice, Trace, trace_step
+from .trace.training_step import Inputs, Loss
 
 
 @dataclass(frozen=True, kw_only=True)

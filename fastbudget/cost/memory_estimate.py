@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .allocation_log import CATEGORIES, PHASES, AllocationLog
 from .device_memory import MARGIN, DeviceMemory
+from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .operation_table import OperationTable
+    from .trace.operation_table import OperationTable
 
 LARGEST_TENSORS_SHOWN = 20
 

@@ -3,8 +3,8 @@
 import pytest
 
 import fastbudget as fb
-from fastbudget.cost.tracing import trace_step
-from fastbudget.cost.transformer_config import _presets
+from fastbudget.cost.trace.tracing import trace_step
+from fastbudget.cost.transformer.transformer_config import _presets
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -5,8 +5,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from fastbudget.cost.fake_kernels import run_fake_kernel
-from fastbudget.cost.known_values import KnownValues
+from fastbudget.cost.trace.fake_kernels import run_fake_kernel
+from fastbudget.cost.trace.known_values import KnownValues
 
 aten = torch.ops.aten
 

@@ -40,9 +40,9 @@ def test_states_are_what_arithmetic_says():
 
 def test_activations_are_those_of_korthikanti_et_al():
     # Section 4, equation 1: a layer saves s·b·h·(34 + 5·a·s/h) bytes with 16-bit activations and eager attention.
-    from fastbudget.cost.layer_activations import ActivationModel
-    from fastbudget.cost.training_layout import TrainingLayout
-    from fastbudget.cost.transformer_config import read_transformer
+    from fastbudget.cost.transformer.layer_activations import ActivationModel
+    from fastbudget.cost.transformer.training_layout import TrainingLayout
+    from fastbudget.cost.transformer.transformer_config import read_transformer
 
     shape = read_transformer("gpt3-175b")
     for tensor in (1, 8):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fastbudget.cost.transformer_config import _presets, known_presets, read_transformer
+from fastbudget.cost.transformer.transformer_config import _presets, known_presets, read_transformer
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run_python(code_or_path, cwd):
-    return subprocess.run([sys.executable, *code_or_path], cwd=cwd, capture_output=True, text=True, timeout=200)
+    return subprocess.run([sys.executable, "-P", *code_or_path], cwd=cwd, capture_output=True, text=True, timeout=200)
 
 
 def test_the_python_taste_in_the_readme_runs(tmp_path):
@@ -21,6 +21,14 @@ def test_the_python_taste_in_the_readme_runs(tmp_path):
         done = run_python(["-c", block], tmp_path)
         assert done.returncode == 0, done.stderr
         assert "(5, 10)" in done.stdout
+
+
+def test_the_python_in_the_guides_runs(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "estimate.md").read_text(), re.DOTALL)
+    assert len(blocks) == 1
+    done = run_python(["-c", blocks[0]], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "8393728" in done.stdout and " yes" in done.stdout and "GiB reserved" in done.stdout
 
 
 def test_the_readme_names_the_two_commands():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.errors import InvalidInputError
+from ...core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from ..core.errors import InvalidInputError, did_you_mean, one_of
+from ...core.errors import InvalidInputError, did_you_mean, one_of
 from .cuda_semantics import CudaSemantics
 from .decoding_step import run_decoding
 from .fake_world import fake_world

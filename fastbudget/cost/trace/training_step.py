@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from ..core.errors import InvalidInputError, did_you_mean, one_of
+from ...core.errors import InvalidInputError, did_you_mean, one_of
 
 if TYPE_CHECKING:
     from torch import nn

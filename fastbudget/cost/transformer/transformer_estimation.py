@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from ..core.errors import InvalidInputError
-from ..hardware.devices import Device, find_device
+from ...core.errors import InvalidInputError
+from ...hardware.devices import Device, find_device
 from .training_layout import TrainingLayout
 from .transformer_config import read_transformer
 from .transformer_flops import step_flops

@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import InvalidInputError, did_you_mean, one_of
+from ...core.errors import InvalidInputError, did_you_mean, one_of
 from .classic_families import (
     read_bert,
     read_bloom,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from ..core.errors import InvalidInputError
+from ...core.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

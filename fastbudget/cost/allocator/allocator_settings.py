@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.errors import InvalidInputError, did_you_mean, one_of
+from ...core.errors import InvalidInputError, did_you_mean, one_of
 
 # Torch 2.13 reads the older name first, though its documentation calls it the fallback.
 ENVIRONMENT_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")

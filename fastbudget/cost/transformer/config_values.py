@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import InvalidInputError, did_you_mean
+from ...core.errors import InvalidInputError, did_you_mean
 
 _INT64_MAX = 2**63 - 1
 

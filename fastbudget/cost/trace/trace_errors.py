@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ..core.errors import InvalidInputError
+from ...core.errors import InvalidInputError
 
 _NOT_THE_USERS = (str(Path(torch.__file__).parent), str(Path(__file__).parent), "<")
 

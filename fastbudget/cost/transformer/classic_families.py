@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.errors import InvalidInputError
+from ...core.errors import InvalidInputError
 from .config_values import ConfigValues
 from .transformer_shape import AttentionShape, BlockShape, MlpShape, TransformerShape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..core.errors import InvalidInputError
+from ...core.errors import InvalidInputError
 from .config_values import ConfigValues
 from .transformer_shape import AttentionShape, BlockShape, MlpShape, TransformerShape
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..core.errors import InvalidInputError
-from ..hardware.devices import Device
-from .allocator_settings import AllocatorConfig
-from .allocator_simulation import simulate_allocator
-from .device_overhead import cublas_workspace_bytes, overhead_bytes
+from ...core.errors import InvalidInputError
+from ...hardware.devices import Device
+from ..allocator.allocator_settings import AllocatorConfig
+from ..allocator.allocator_simulation import simulate_allocator
+from ..device_overhead import cublas_workspace_bytes, overhead_bytes
 from .inference_script import inference_events
 from .pipeline_stages import PipelineStage, pipeline_stages
 from .training_layout import TrainingLayout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.errors import InvalidInputError, did_you_mean, one_of
+from ...core.errors import InvalidInputError, did_you_mean, one_of
 from .transformer_shape import TransformerShape
 
 SHARDINGS = ("none", "zero1", "zero2", "zero3")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 
-from ..core.errors import InvalidInputError, did_you_mean, one_of
+from ...core.errors import InvalidInputError, did_you_mean, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import InvalidInputError
-from . import _native
+from ...core.errors import InvalidInputError
+from .. import _native
 from .allocator_settings import AllocatorConfig
 
 if TYPE_CHECKING:

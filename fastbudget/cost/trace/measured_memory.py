@@ -45,7 +45,7 @@ def measure_step(
 
     The same code as a trace runs, for real. Every allocation of PyTorch's CPU allocator counts, from the
     construction of the model on, unrounded. The arguments are those of
-    :func:`fastbudget.cost.tracing.trace_step`.
+    :func:`fastbudget.cost.trace.tracing.trace_step`.
     """
     check_precision(precision)
     gc.collect()

@@ -1,0 +1,1 @@
+"""Transformers from their configuration: parameters, operations and memory by formulas."""
