@@ -74,3 +74,26 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     page = write_report(tmp_path, EMPTY).read_text()
     points = re.search(r'points="([^"]*)"', page)[1].split()
     assert len(points) == 2
+
+
+def test_a_memory_timeline_becomes_a_picture_where_matplotlib_is_installed(tmp_path):
+    import numpy as np
+
+    from fastbudget.report import write_memory_timeline
+
+    pytest.importorskip("matplotlib")
+    bytes_by_category = np.cumsum(np.full((2, 3000), 2**20), axis=1)
+    write_memory_timeline(tmp_path / "m.png", ["a", "b"], bytes_by_category, ["init"], np.zeros(3000, int), "title")
+    assert (tmp_path / "m.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_long_memory_timeline_keeps_its_peak(tmp_path):
+    import numpy as np
+
+    from fastbudget.report import write_memory_timeline
+
+    alive = np.ones((1, 100_000), np.int64)
+    alive[0, 54_321] = 7 * 2**30
+    write_memory_timeline(tmp_path / "m.html", ["a"], alive, ["init"], np.zeros(100_000, int), "<b>title</b>")
+    page = (tmp_path / "m.html").read_text()
+    assert "Peak 7.00 GiB" in page and "<b>title" not in page and len(page) < 200_000
