@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +89,14 @@ class BudgetGuard:
             if not len(durations):
                 for seconds in self._ledger.before.measured_s.get(phase, ()):
                     durations.add(seconds)
+        if self._ledger.before.total_billed_s and self.left_s < self.reserve_s:
+            warnings.warn(
+                f"The budget of {self.run_dir} is spent: earlier sessions used "
+                f"{self._ledger.before.total_billed_s:.1f} of {self.limit.seconds:.1f} s. Raise the budget, or give a "
+                "new run_dir for a new run.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._ledger.enter("train")
         if threading.current_thread() is threading.main_thread():
             for number in _SIGNALS:

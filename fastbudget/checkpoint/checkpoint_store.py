@@ -253,6 +253,11 @@ class CheckpointStore:
             raise InvalidInputError("best() needs to know what is best: make the store with metric= and mode=.")
         return self._first_good(self._ranked(self.paths()))
 
+    def describe(self, path: str | os.PathLike[str]) -> tuple[int, dict[str, float]]:
+        """Return a checkpoint's step and metrics without loading its tensors."""
+        manifest = _read_manifest(Path(path))
+        return int(manifest["step"]), dict(manifest["metrics"])
+
     def verify(self, path: str | os.PathLike[str]) -> str | None:
         """Return what is wrong with a checkpoint, or None when it is whole."""
         path = Path(path)

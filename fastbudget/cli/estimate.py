@@ -83,7 +83,7 @@ def estimate_command(
         if config is not None:
             from ..cost import estimate_transformer
 
-            ranks = max(1, num_devices // (tensor_parallel * pipeline_parallel * context_parallel))
+            ranks = max(1, num_devices // max(1, tensor_parallel * pipeline_parallel * context_parallel))
             found = estimate_transformer(
                 config,
                 seq_len=int(seq_len or 0),
@@ -122,12 +122,13 @@ def _traced(
 ) -> Estimate:
     from ..cost import CATEGORIES, PHASES, estimate
     from ..report import write_memory_timeline
-    from ..workflow import import_factory
+    from ..workflow import call_factory, import_factory
 
     here = Path.cwd()
+    build, batch = import_factory(model, "model", here), import_factory(inputs, "inputs", here)
     found = estimate(
-        import_factory(model, "model", here),
-        import_factory(inputs, "inputs", here),
+        lambda: call_factory(build, model, "model"),
+        lambda: call_factory(batch, inputs, "inputs"),
         hardware=hardware,
         grad_accumulation=grad_accumulation,
         **shared,

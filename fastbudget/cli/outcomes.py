@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
+import click
+import typer
+
 from ..core.errors import (
     BudgetTooSmallError,
     ConfigurationError,
@@ -67,5 +70,11 @@ def reported(as_json: bool) -> Iterator[None]:
         if as_json:
             print_json({"error": {"type": type(error).__name__, "message": text}, "exit_code": code})
         raise SystemExit(code) from None
+    except (SystemExit, typer.Exit, click.exceptions.ClickException):
+        raise
+    except Exception as error:  # a fault of ours or of the user's code: the traceback follows on stderr
+        if as_json:
+            print_json({"error": {"type": type(error).__name__, "message": str(error)}, "exit_code": FAILED})
+        raise
     finally:
         signal.signal(signal.SIGTERM, previous)

@@ -41,10 +41,19 @@ class MissingExtraError(FastbudgetError, ImportError):
     """An optional package is needed; the message holds the install command."""
 
 
+def not_compiled(error: ImportError) -> MissingExtraError:
+    """Return the error for a package whose compiled module is missing: a source tree that was never built."""
+    return MissingExtraError(
+        f"fastbudget's compiled module can't be loaded ({error}). This is a source tree: run from another directory to "
+        "use the installed package, or build in place with `pip install -e . --no-build-isolation`."
+    )
+
+
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the closest allowed name, or an empty string."""
-    close = get_close_matches(given, list(allowed), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    by_lower = {name.lower(): name for name in allowed}
+    close = get_close_matches(given.lower(), list(by_lower), n=1, cutoff=0.6)
+    return f" Did you mean {by_lower[close[0]]!r}?" if close else ""
 
 
 def one_of(allowed: Iterable[str]) -> str:

@@ -7,7 +7,12 @@ from typing import Any, TypedDict, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import InvalidInputError
+from ..core.errors import InvalidInputError, not_compiled
+
+try:
+    from .. import _C
+except ImportError as error:
+    raise not_compiled(error) from error
 
 Events = npt.NDArray[np.int64]
 
@@ -58,8 +63,6 @@ def replay_allocations(
     Raises:
         InvalidInputError: an event or an option makes no sense; the message names the event by its index.
     """
-    from .. import _C
-
     try:
         found: dict[str, Any] = _C.replay_allocations(
             storage,

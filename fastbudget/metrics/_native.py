@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..core.errors import InvalidInputError
+from ..core.errors import InvalidInputError, not_compiled
+
+try:
+    from .. import _C
+except ImportError as error:
+    raise not_compiled(error) from error
 
 Counts = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]
@@ -24,8 +29,6 @@ def count_classes(
 
     ``num_classes=None`` finds C, the largest label + 1. Labels are 1-D uint8, int32 or int64.
     """
-    from .. import _C
-
     try:
         return _C.count_classes(predictions, references, num_classes or 0, threads or 0)
     except IndexError as error:
@@ -37,8 +40,6 @@ def count_classes(
 
 def add_confusion(predictions: Labels, references: Labels, confusion: Counts, threads: int | None = None) -> None:
     """Add pairs to ``confusion`` [C, C] in place: row = reference, column = prediction."""
-    from .. import _C
-
     try:
         _C.add_confusion(predictions, references, confusion, threads or 0)
     except IndexError as error:
@@ -47,6 +48,4 @@ def add_confusion(predictions: Labels, references: Labels, confusion: Counts, th
 
 def label_range(labels: Labels) -> tuple[int, int]:
     """Return the smallest and largest of at least one label."""
-    from .. import _C
-
     return _C.label_range(labels, 0)

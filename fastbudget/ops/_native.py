@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.errors import MissingExtraError
+from ..core.errors import not_compiled
 
 
 def native() -> Any:
@@ -16,8 +16,5 @@ def native() -> Any:
     try:
         import fastbudget._C as _C
     except ImportError as error:
-        raise MissingExtraError(
-            f"fastbudget's compiled module can't be loaded ({error}). Install with `pip install .`, or build in "
-            "place with `pip install -e .`; `python -m pytest` from the source tree needs the latter."
-        ) from error
+        raise not_compiled(error) from error
     return _C

@@ -46,6 +46,8 @@ def write_memory_timeline(
         raise InvalidInputError("Nothing was allocated, so there is no timeline to draw.")
     columns = _columns(category_bytes)
     shown = category_bytes[:, columns]
+    if not path.absolute().parent.is_dir():
+        raise InvalidInputError(f"The directory of {path} does not exist; make it first.")
     if path.suffix == ".html":
         write_durably(path, _page(categories, shown, phases, np.asarray(phase)[columns], title).encode())
     elif path.suffix == ".png":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..core.units import SECONDS_PER_HOUR, format_bytes, format_count, format_seconds
@@ -26,6 +27,10 @@ def money(usd: float | None) -> str:
     return "price unknown" if usd is None else f"${usd:,.4g}"
 
 
+def _unless_unknown(value: float | None, text: Callable[[float], str]) -> str:
+    return "unknown" if value is None else text(value)
+
+
 def plan_rows(plan: dict[str, Any]) -> list[Row]:
     """Return what was planned."""
     step, predicted = plan["step_s"], plan["predicted_device_hours_interval"]
@@ -34,16 +39,20 @@ def plan_rows(plan: dict[str, Any]) -> list[Row]:
     return [
         ("Device", plan["device"] + (f", torch threads: {plan['threads']}" if plan["device"] == "cpu" else "")),
         ("Parameters", f"{plan['num_params']:,}"),
-        ("Peak memory", f"{format_bytes(plan['peak_memory_bytes'])} of tensors in training, by a trace"),
+        (
+            "Peak memory",
+            _unless_unknown(plan["peak_memory_bytes"], lambda size: f"{format_bytes(size)} of tensors in training"),
+        ),
         (
             "FLOPs per step",
-            f"{format_count(plan['step_flops'], 'FLOPs')} ({plan['samples_per_step']} samples)",
+            _unless_unknown(plan["step_flops"], lambda flops: format_count(flops, "FLOPs"))
+            + f" ({plan['samples_per_step']} samples)",
         ),
         (
             "Step time",
             f"{format_seconds(step['mid'])} ({format_seconds(step['low'])} to {format_seconds(step['high'])})",
         ),
-        ("Achieved", format_count(plan["achieved_flops_per_s"], "FLOP/s")),
+        ("Achieved", _unless_unknown(plan["achieved_flops_per_s"], lambda rate: format_count(rate, "FLOP/s"))),
         ("Planned steps", steps + (", cut to fit the budget" if plan["cut_by_budget"] else "")),
         ("Predicted spend", f"{hours(plan['predicted_device_hours'])}, 80%: {low} to {high}"),
         ("Predicted cost", money(plan["predicted_usd"])),

@@ -20,6 +20,8 @@ def _logits(outputs: Any) -> torch.Tensor:
 def cross_entropy(outputs: Any, batch: Any) -> torch.Tensor:
     """Mean cross-entropy of logits [..., C] (or an output's ``.logits``) against the batch's second, targets [...]."""
     logits, targets = _logits(outputs), batch[1]
+    if not targets.is_floating_point():
+        targets = targets.long()
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
 
 

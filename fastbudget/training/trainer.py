@@ -204,18 +204,18 @@ class Trainer:
         best = guard.store.best() or last  # no evaluation gave a number: none is better than another
         if last is None or best is None:
             raise RunDirectoryError(f"{guard.store.directory} lost its checkpoints while the run was training.")
-        checkpoint = guard.store.load(best)
+        best_step, best_metrics = guard.store.describe(best)
         final = None
         if not interrupted:
-            self.model.load_state_dict(checkpoint.state["model"])
+            self.model.load_state_dict(guard.store.load(best).state["model"])
             if self.final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
                 final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,
             best_checkpoint=best,
-            best_step=checkpoint.step,
-            best_metrics=checkpoint.metrics,
+            best_step=best_step,
+            best_metrics=best_metrics,
             last_checkpoint=last,
             final_metrics=final,
             spend=guard.spend(),
@@ -322,8 +322,14 @@ class Trainer:
         }
 
     def _restore(self, state: dict[str, Any]) -> BatchStream:
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError) as error:
+            raise InvalidInputError(
+                f"The checkpoint in {self.run_dir} doesn't fit the model or optimizer: {error} Resume with the model "
+                "it was saved from, or start anew."
+            ) from error
         self.step, self._base_rates = state["step"], state["base_rates"]
         # Advancing the loader draws random numbers, so the generators are restored after it.
         stream = BatchStream(self.train_data, seed=self.seed, epoch=state["epoch"], skip=state["position"])

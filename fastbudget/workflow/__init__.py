@@ -2,7 +2,7 @@
 
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_factory, export_run
-from .factories import import_factory
+from .factories import call_factory, import_factory
 from .main_job import run
 from .observer import Observer
 from .run_record import RunRecord, read_run_record
@@ -11,6 +11,7 @@ __all__ = [
     "Observer",
     "RunConfiguration",
     "RunRecord",
+    "call_factory",
     "export_factory",
     "export_run",
     "import_factory",

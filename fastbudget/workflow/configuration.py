@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +14,7 @@ from .. import metrics as metrics_room
 from ..core.budget import Budget
 from ..core.errors import ConfigurationError, did_you_mean, one_of
 from ..training import OPTIMIZERS
+from .factories import import_factory
 from .yaml_lines import KeyPath, read_yaml
 
 _FACTORY = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
@@ -130,6 +133,7 @@ def load_configuration(path: Path, overrides: Mapping[str, Any] | None = None) -
         # A limit from the command line replaces the file's limits; the price stays.
         price = {key: value for key, value in (budget or {}).items() if key == "usd_per_device_hour"}
         document = {**document, "budget": price | dict(overrides)}
+    _import_modules(document, path.parent)
     try:
         configuration = RunConfiguration.model_validate(document)
     except ValidationError as error:
@@ -140,6 +144,18 @@ def load_configuration(path: Path, overrides: Mapping[str, Any] | None = None) -
             f"got {configuration.select_by!r}.{did_you_mean(configuration.select_by or '', configuration.metrics)}"
         )
     return configuration.model_copy(update={"name": configuration.name or path.stem})
+
+
+def _import_modules(document: Mapping[str, Any], search: Path) -> None:
+    """Import what ``model`` and ``data`` name, so that metrics registered there are known to the checks.
+
+    What goes wrong is told when the factories are built, after the file itself is known to be right.
+    """
+    for key in ("model", "data"):
+        reference = document.get(key)
+        if isinstance(reference, str) and re.match(_FACTORY, reference):
+            with contextlib.suppress(ConfigurationError):
+                import_factory(reference, key, search)
 
 
 def _section_of(location: KeyPath) -> type[BaseModel]:
@@ -170,6 +186,9 @@ def _explain(path: Path, lines: Mapping[KeyPath, int], error: ValidationError) -
             text = f"the key {key!r} is missing. Required: {', '.join(_required(_section_of(location)))}."
         elif mistake["type"] == "string_pattern_mismatch" and key in ("model", "data"):
             text = f"{key} must be `package.module:factory`, got {mistake['input']!r}."
+        elif mistake["type"] in ("model_type", "model_attributes_type"):
+            section = _section_of((*location, ""))
+            text = f"{key} must be a mapping with the keys {', '.join(section.model_fields)}, got {mistake['input']!r}."
         elif mistake["type"] == "value_error":
             text = f"{key}: {mistake['ctx']['error']}"
         else:

@@ -27,7 +27,10 @@ def load_best(workload: Workload, run_dir: Path) -> None:
     store = CheckpointStore(
         run_dir / CHECKPOINT_DIR, metric=configuration.ranking_metric, mode=configuration.ranking_mode
     )
-    workload.model.load_state_dict(store.load(store.best()).state["model"])
+    try:
+        workload.model.load_state_dict(store.load(store.best()).state["model"])
+    except RuntimeError as error:
+        raise InvalidInputError(f"The checkpoint in {run_dir} doesn't fit the model: {error}") from error
 
 
 def export_workload(workload: Workload, directory: Path) -> Artifact:

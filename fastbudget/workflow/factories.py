@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -43,8 +44,14 @@ def import_factory(reference: str, key: str, search: Path) -> Callable[..., Any]
     factory = getattr(module, name, None)
     if not callable(factory):
         public = [candidate for candidate in vars(module) if not candidate.startswith("_")]
-        problem = "is not a function" if factory is not None else "does not exist"
-        raise ConfigurationError(f"{key}: {name!r} {problem} in {module_name!r}.{did_you_mean(name, public)}")
+        if factory is not None:
+            raise ConfigurationError(
+                f"{key}: {name!r} in {module_name!r} is a {type(factory).__name__}, not a function."
+            )
+        file = getattr(module, "__file__", None)
+        raise ConfigurationError(
+            f"{key}: {name!r} does not exist in {module_name!r} ({file or 'built in'}).{did_you_mean(name, public)}"
+        )
     return factory
 
 
@@ -54,6 +61,14 @@ def call_factory(factory: Callable[..., Any], reference: str, key: str) -> Any:
     Raises:
         ConfigurationError: it raised; the message says what and where.
     """
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{key}: {reference!r} is called without arguments, but has some without a default ({error})."
+        ) from error
+    except ValueError:
+        pass  # some built-in callables have no signature
     try:
         return factory()
     except FastbudgetError:

@@ -13,6 +13,7 @@ import torch
 from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled, spend_summary
 from ..checkpoint import CheckpointStore
 from ..core.clock import utc_text
+from ..core.errors import InvalidInputError
 from ..core.units import SECONDS_PER_HOUR
 from ..evaluation import EvaluationRecord
 from ..hardware import describe_environment
@@ -20,9 +21,11 @@ from ..report import write_report
 from ..training import LearningRateSchedule, Trainer, TrainingResult
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_workload, load_best
+from .first_batch import check_first_batch
 from .observer import Observer, Silent
 from .plan_stage import calibrate, make_plan, torch_threads, trace
-from .run_record import RunRecord, prepare_run_dir, read_run_record
+from .run_directory import inspect_run_dir, locked, prepare_run_dir, scratch_beside
+from .run_record import RunRecord, read_run_record
 from .workload import Workload, build_workload
 from .workloads import workload_path
 
@@ -65,19 +68,43 @@ def run(
     path = _configuration_path(work)
     configuration = load_configuration(path, budget)
     directory = Path(run_dir) if run_dir is not None else Path("runs") / str(configuration.name)
-    # The directory is only touched once the workload is known to be sound: a typo must not cost an old run.
+    with locked(directory):
+        return _run_in(directory, path, configuration, start, watcher, resume, overwrite, export_model)
+
+
+def _run_in(
+    directory: Path,
+    path: Path,
+    configuration: RunConfiguration,
+    start: float,
+    watcher: Observer,
+    resume: bool,
+    overwrite: bool,
+    export_model: bool,
+) -> RunRecord:
+    state = inspect_run_dir(directory, resume=resume, overwrite=overwrite)
     watcher.stage("plan")
     workload = build_workload(configuration, path.parent)
-    continued = prepare_run_dir(directory, resume=resume, overwrite=overwrite)
-    record = _open_record(directory, path, configuration, continued)
-
-    if record.train is None or record.train["stop_reason"] != "completed":
-        _plan(workload, record, directory, watcher)
+    old = read_run_record(directory) if state == "resume" else None
+    if old and old.train and old.train["stop_reason"] == "completed":
+        finished = old.train["steps"] >= configuration.train.max_steps
+    else:
+        finished = False
+    messages: list[str] = []
+    # An old run is only replaced once the new one is known to work and to fit its budget.
+    plan = None if finished else _plan(workload, directory, old, messages)
+    prepare_run_dir(directory, state)
+    record = _open_record(directory, path, configuration, old)
+    if plan is not None:
+        record.plan = plan
+        watcher.planned(plan)
+        for text in messages:
+            _tell(record, watcher, text)
+        record.save()
         record_unbilled(directory, "init", time.monotonic() - start)
         watcher.stage("train")
-        assert record.plan is not None
-        with torch_threads(record.plan["threads"]):
-            _train(workload, record, directory, watcher, continued)
+        with torch_threads(plan["threads"]):
+            _train(workload, record, directory, watcher, state == "resume")
         record.save()
     else:
         load_best(workload, directory)
@@ -101,14 +128,14 @@ def _configuration_path(work: str | Path) -> Path:
     return workload_path(text)
 
 
-def _open_record(directory: Path, source: Path, configuration: RunConfiguration, continued: bool) -> RunRecord:
+def _open_record(directory: Path, source: Path, configuration: RunConfiguration, old: RunRecord | None) -> RunRecord:
     settings = configuration.model_dump()
-    if continued:
-        record = read_run_record(directory)
-        changed = [key for key in settings if key != "budget" and settings[key] != record.configuration.get(key)]
+    if old is not None:
+        changed = [key for key in settings if key != "budget" and settings[key] != old.configuration.get(key)]
         if changed:
-            record.messages.append(f"Resumed with a changed configuration: {', '.join(changed)}.")
-        record.configuration, record.run_dir = settings, str(directory)
+            old.messages.append(f"Resumed with a changed configuration: {', '.join(changed)}.")
+        old.configuration, old.run_dir = settings, str(directory)
+        record = old
     else:
         record = RunRecord(
             name=str(configuration.name),
@@ -122,38 +149,35 @@ def _open_record(directory: Path, source: Path, configuration: RunConfiguration,
     return record
 
 
-def _plan(workload: Workload, record: RunRecord, directory: Path, watcher: Observer) -> None:
-    traced, samples = trace(workload)
-    taken = 0
-    if (directory / CHECKPOINT_DIR).exists():
-        paths = CheckpointStore(directory / CHECKPOINT_DIR).paths()
-        taken = int(paths[-1].name.split("_")[1]) if paths else 0
-    record.plan = make_plan(
-        workload,
-        traced,
-        samples,
+def _plan(workload: Workload, directory: Path, old: RunRecord | None, messages: list[str]) -> dict[str, Any]:
+    check_first_batch(workload)
+    try:
+        traced = trace(workload)
+    except InvalidInputError as error:
+        traced = None
+        messages.append(f"FLOPs and peak memory are unknown: {error}")
+    taken, spent_s = 0, 0.0
+    if old is not None:
+        spent_s = read_ledger(directory).total_billed_s
+        if (directory / CHECKPOINT_DIR).exists():
+            paths = CheckpointStore(directory / CHECKPOINT_DIR).paths()
+            taken = int(paths[-1].name.split("_")[1]) if paths else 0
+    with scratch_beside(directory) as scratch:
         # A resumed run keeps its number of threads: another would change the last bits of its results.
-        calibrate(workload, directory, record.plan["threads"] if record.plan else workload.configuration.threads),
-        num_devices=_NUM_DEVICES,
-        spent_s=read_ledger(directory).total_billed_s,
-        steps_taken=taken,
-    )
-    record.save()
-    watcher.planned(record.plan)
-    if record.plan["cut_by_budget"]:
-        _tell(
-            record,
-            watcher,
-            f"The budget is spent after about {record.plan['planned_steps']:,} of {record.plan['requested_steps']:,} "
-            "steps; the learning rate falls with the budget instead of the steps.",
+        threads = old.plan["threads"] if old and old.plan else workload.configuration.threads
+        calibration = calibrate(workload, scratch, threads)
+    plan = make_plan(workload, traced, calibration, num_devices=_NUM_DEVICES, spent_s=spent_s, steps_taken=taken)
+    if plan["cut_by_budget"]:
+        messages.append(
+            f"The budget is spent after about {plan['planned_steps']:,} of {plan['requested_steps']:,} steps; the "
+            "learning rate falls with the budget instead of the steps."
         )
     if workload.test is None:
-        _tell(
-            record,
-            watcher,
+        messages.append(
             "The data has no test split: the validation split both chooses and judges the checkpoint, so the final "
-            "figures are optimistic.",
+            "figures are optimistic."
         )
+    return plan
 
 
 def _tell(record: RunRecord, watcher: Observer, text: str) -> None:

@@ -37,11 +37,12 @@ _DRIFT_LOW, _DRIFT_HIGH = 0.85, 1.3
 class Calibration:
     """Measured on the device at hand, on copies: the model itself is as it was.
 
-    ``threads`` are torch's on the CPU, the number that was fastest. ``steps_s`` are seconds of single steps;
-    evaluations are of whole splits, extrapolated from their first batches where those took long.
-    ``final_evaluation_cost`` is the last split's size in units of the validation split's.
+    ``samples`` are in one micro-batch. ``threads`` are torch's on the CPU, the number that was fastest. ``steps_s`` are
+    seconds of single steps; evaluations are of whole splits, extrapolated from their first batches where those took
+    long. ``final_evaluation_cost`` is the last split's size in units of the validation split's.
     """
 
+    samples: int
     threads: int
     steps_s: list[float]
     save_s: float
@@ -123,8 +124,8 @@ def _num_examples(data: Iterable[Any]) -> int | None:
     return len(data) * num_samples(next(iter(data)))
 
 
-def _time_save(workload: Workload, model: torch.nn.Module, run_dir: Path) -> float:
-    directory = run_dir / ".calibration"
+def _time_save(workload: Workload, model: torch.nn.Module, scratch: Path) -> float:
+    directory = scratch / "calibration"
     optimizer = workload.build_optimizer(model)
     try:
         store = CheckpointStore(directory)
@@ -169,12 +170,12 @@ def _time_thread_counts(workload: Workload, model: torch.nn.Module, fixed: int |
     return best, timed[best]
 
 
-def calibrate(workload: Workload, run_dir: Path, threads: int | None = None) -> Calibration:
+def calibrate(workload: Workload, scratch: Path, threads: int | None = None) -> Calibration:
     """Measure steps, an evaluation of each split, and a save, in a few seconds and without side effects.
 
     Args:
         workload: Left as it was.
-        run_dir: Where a checkpoint is saved and deleted again.
+        scratch: Where a checkpoint is saved and deleted again.
         threads: torch's threads; None tries all and one.
     """
     with _generators_kept():
@@ -188,8 +189,10 @@ def calibrate(workload: Workload, run_dir: Path, threads: int | None = None) -> 
                 final = _time_evaluation(workload, model, workload.test)
                 sizes = _num_examples(workload.test), _num_examples(workload.validation)
                 cost = sizes[0] / sizes[1] if sizes[0] and sizes[1] else final / evaluation
-        save = _time_save(workload, model, run_dir)
+        save = _time_save(workload, model, scratch)
+        samples = num_samples(next(iter(workload.train)))
     return Calibration(
+        samples=samples,
         threads=threads,
         steps_s=steps,
         save_s=save,
@@ -210,27 +213,29 @@ class _ModelWithLoss(torch.nn.Module):
         return self._loss(call_model(self.model, batch), batch)
 
 
-def trace(workload: Workload) -> tuple[Trace, int]:
-    """Trace one optimizer step on fake tensors, and return the number of samples in a micro-batch too."""
+def trace(workload: Workload) -> Trace:
+    """Trace one optimizer step on fake tensors.
+
+    Raises:
+        InvalidInputError: the model can't be traced: it reads tensors' contents.
+    """
     configuration = workload.configuration
     section = configuration.optimizer
     optimizer: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[section.name]
     with _generators_kept():
         batch = next(iter(workload.train))
-    traced = trace_step(
+    return trace_step(
         _ModelWithLoss(workload),
         (batch,),
         optimizer=lambda params: optimizer(params, lr=section.lr, weight_decay=section.weight_decay),
         grad_accumulation=configuration.train.grad_accumulation,
         kernels=workload.device.type,
     )
-    return traced, num_samples(batch)
 
 
 def make_plan(
     workload: Workload,
-    traced: Trace,
-    samples: int,
+    traced: Trace | None,
     calibration: Calibration,
     *,
     num_devices: int,
@@ -241,8 +246,7 @@ def make_plan(
 
     Args:
         workload: With its configuration.
-        traced: One optimizer step.
-        samples: In one micro-batch.
+        traced: One optimizer step; None where it couldn't be traced.
         calibration: Of the device at hand.
         num_devices: Devices the run holds.
         spent_s: Billed by earlier sessions of the run.
@@ -282,18 +286,14 @@ def make_plan(
     if predicted.mid > left:
         predicted = Interval(min(predicted.low, left), left, left)
     hours = predicted.scaled(num_devices / SECONDS_PER_HOUR)
-    forward_flops = traced.operations.flops_in("forward", "loss", step=1)
-    step_flops = traced.operations.flops_in("forward", "loss", "backward", "optimizer", step=1)
+    counts = _counts(workload.model, traced)
+    step_flops = counts["step_flops"]
     return {
-        "num_params": traced.num_params,
-        "num_trainable_params": traced.num_trainable_params,
-        "forward_flops": forward_flops,
-        "step_flops": step_flops,
+        **counts,
         "flops_note": "matrix products, convolutions and attention; a multiply-add is 2",
-        "samples_per_step": samples * section.grad_accumulation,
+        "samples_per_step": calibration.samples * section.grad_accumulation,
         "step_s": step.to_json(),
-        "achieved_flops_per_s": step_flops / step.mid,
-        "peak_memory_bytes": traced.log.peak_bytes,
+        "achieved_flops_per_s": None if step_flops is None else step_flops / step.mid,
         "peak_memory_note": "tensors of building the model and of training steps, unrounded; not the process",
         "save_s": calibration.save_s,
         "evaluation_s": calibration.evaluation_s,
@@ -316,6 +316,23 @@ def make_plan(
         "device": str(workload.device),
         "threads": calibration.threads,
     }
+
+
+def _counts(model: torch.nn.Module, traced: Trace | None) -> dict[str, int | None]:
+    parameters = list(model.parameters())
+    counts: dict[str, int | None] = {
+        "num_params": sum(parameter.numel() for parameter in parameters),
+        "num_trainable_params": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        "forward_flops": None,
+        "step_flops": None,
+        "peak_memory_bytes": None,
+    }
+    if traced is not None:
+        operations = traced.operations
+        counts["forward_flops"] = operations.flops_in("forward", "loss", step=1)
+        counts["step_flops"] = operations.flops_in("forward", "loss", "backward", "optimizer", step=1)
+        counts["peak_memory_bytes"] = traced.log.peak_bytes
+    return counts
 
 
 def _reserve(calibration: Calibration) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,28 +61,3 @@ def read_run_record(run_dir: Path) -> RunRecord:
         raise RunDirectoryError(f"{run_dir} holds no run: {RUN_FILE} is missing.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(f"{path} can't be read: {error}.") from error
-
-
-def prepare_run_dir(run_dir: Path, *, resume: bool, overwrite: bool) -> bool:
-    """Make the run directory ready; return whether a run in it is to be continued.
-
-    Raises:
-        RunDirectoryError: it holds a run and neither flag was given, or it holds something that is not a run.
-    """
-    if not run_dir.exists() or (run_dir.is_dir() and not any(run_dir.iterdir())):
-        if resume:
-            raise RunDirectoryError(f"There is no run to resume in {run_dir}.")
-        run_dir.mkdir(parents=True, exist_ok=True)
-        return False
-    if not (run_dir / RUN_FILE).exists():
-        raise RunDirectoryError(f"{run_dir} exists and is not a run; choose another --run-dir. Nothing was touched.")
-    if resume:
-        return True
-    if not overwrite:
-        raise RunDirectoryError(
-            f"{run_dir} holds a run already. Continue it with --resume, replace it with --overwrite, or choose another "
-            "--run-dir."
-        )
-    shutil.rmtree(run_dir)
-    run_dir.mkdir(parents=True)
-    return False

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ..core.errors import ConfigurationError
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which ``1e-3`` is a number, as in YAML 1.2 and in every programming language."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 KeyPath = tuple[str | int, ...]
 
@@ -23,8 +33,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[KeyPath, int]]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} can't be read: {error}.") from error
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        document = yaml.safe_load(text)
+        root = yaml.compose(text, Loader=_Loader)
+        document = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else str(path)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -265,3 +266,13 @@ def test_a_guard_works_in_a_thread_without_signals(tmp_path: Path, clock: Any) -
     thread.start()
     thread.join(10)
     assert taken == [0, 1, 2] and signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_directory_whose_budget_is_spent_is_called_that(tmp_path: Path) -> None:
+    budget = fb.Budget(wall_hours=0.2 / 3600)
+    with BudgetGuard(budget, run_dir=tmp_path) as guard:
+        time.sleep(0.25)
+        guard.evaluate(lambda: None)
+    spent = pytest.warns(RuntimeWarning, match=r"is spent: earlier sessions used 0\.\d of 0\.2 s.*new run_dir")
+    with spent, BudgetGuard(budget, run_dir=tmp_path) as again:
+        assert not again.may_continue() and again.stop_reason == "budget"

@@ -21,6 +21,8 @@ class Peeks(nn.Linear):
         return y.mean() if y.sum().item() > 0 else y.sum()
 def build_peeking():
     return Peeks(64, 1)
+def build_raising():
+    return 1 / 0
 def batch():
     return torch.zeros(16, 64)
 """
@@ -77,6 +79,10 @@ def test_pipeline_stages_are_listed():
         (("--model", "a:b"), "--inputs"),
         (("--config", "llama-7b"), "--seq-len"),
         (("--config", "llama-7b", "--seq-len", "128"), "--hardware"),
+        (
+            ("--config", "llama-7b", "--seq-len", "128", "--hardware", "h100", "--tensor-parallel", "0"),
+            "tensor_parallel",
+        ),
         (("--config", "llama-7bb", "--seq-len", "128", "--hardware", "h100"), "llama-7b"),
         (("--config", "llama-7b", "--seq-len", "128", "--hardware", "h1000"), "Did you mean"),
     ],
@@ -90,6 +96,12 @@ def test_a_model_that_reads_values_is_named_with_its_line(here):
     result = estimate("--model", "mine_to_estimate:build_peeking", *MINE[2:], "--hardware", "cpu", "--json")
     message = json.loads(result.stdout)["error"]["message"]
     assert result.exit_code == 2 and "mine_to_estimate.py:11" in message
+
+
+def test_a_factory_that_raises_is_named_with_its_line(here):
+    result = estimate("--model", "mine_to_estimate:build_raising", *MINE[2:], "--hardware", "cpu", "--json")
+    message = json.loads(result.stdout)["error"]["message"]
+    assert result.exit_code == 2 and "raised ZeroDivisionError" in message and "mine_to_estimate.py:15" in message
 
 
 def test_hardware_lists_the_table():

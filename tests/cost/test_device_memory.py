@@ -101,6 +101,24 @@ def test_arguments_that_make_no_sense_are_named(options, expected):
         on_gpu(**options)
 
 
+def test_a_frozen_model_has_no_training_step():
+    with pytest.raises(fb.InvalidInputError, match=r"no trainable parameter.*mode='infer'"):
+        fb.estimate(Blocks().requires_grad_(False), rows(), hardware="cpu", precision="fp32")
+    assert fb.estimate(Blocks().requires_grad_(False), rows(), hardware="cpu", precision="fp32", mode="infer")
+
+
+def test_a_configuration_object_of_transformers_is_taken_as_it_is():
+    transformers = pytest.importorskip("transformers")
+    options = {"seq_len": 64, "global_batch_size": 1, "hardware": "h100"}
+    config = transformers.LlamaConfig(num_hidden_layers=2)
+    assert fb.estimate_transformer(config, **options) == fb.estimate_transformer(config.to_dict(), **options)
+
+
+def test_sizes_beyond_int64_are_refused():
+    with pytest.raises(fb.InvalidInputError, match=r"int64|allocates more"):
+        fb.estimate_transformer("llama-7b", seq_len=10**15, global_batch_size=1, hardware="h100")
+
+
 def test_the_largest_micro_batch_fits_and_one_more_does_not():
     small = fb.estimate(Blocks(), lambda: torch.zeros(8, 512, WIDTH), hardware="t4", precision="fp32").memory
     largest = small.largest_micro_batch

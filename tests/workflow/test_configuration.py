@@ -50,6 +50,7 @@ def test_a_limit_from_the_command_line_replaces_the_files_but_keeps_its_price(tm
         (("train:", "optimizer: {name: adamww}\ntrain:"), ["job.yaml:5", "'adamww'", "Did you mean 'adamw'?"]),
         (("train:", "select_by: f1\ntrain:"), ["job.yaml:5", "select_by", "'f1'"]),
         (("train:", "export: {target: onxx}\ntrain:"), ["job.yaml:5", "export.target", "'onxx'", "onnx"]),
+        (("train:", "optimizer: adamw\ntrain:"), ["job.yaml:5", "optimizer must be a mapping with the keys name, lr"]),
         (("train:", "budget: {usd: 1}\ntrain:"), ["job.yaml:5", "'budget' was given on line 3 already"]),
         (("{gpu_hours: 0.5}", "{gpu_hours: 0.5"), ["job.yaml:", "not valid YAML"]),
     ],
@@ -60,6 +61,16 @@ def test_a_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path, change, 
         load(tmp_path, GOOD.replace(*change))
     for text in expected:
         assert text in str(caught.value)
+
+
+def test_exponents_are_numbers_with_and_without_a_dot(tmp_path):
+    for text in ("1e-3", "1.0e-3", "1E-3", "0.001"):
+        assert load(tmp_path, GOOD + f"optimizer: {{lr: {text}}}\n").optimizer.lr == 0.001
+
+
+def test_names_are_matched_whatever_their_case(tmp_path):
+    with pytest.raises(ConfigurationError, match="Did you mean 'adamw'"):
+        load(tmp_path, GOOD + "optimizer: {name: adamW}\n")
 
 
 def test_several_mistakes_are_all_named(tmp_path):

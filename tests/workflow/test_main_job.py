@@ -1,6 +1,7 @@
 """The main job in this process, on the user's own files."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,28 @@ def batches(count, classes=2):
     x = torch.randn(count, 16, 4, generator=generator)
     y = (x.sum(-1) > 0).long() * (classes - 1)
     return list(zip(x, y))
+
+def build_misfit():
+    return nn.Linear(3, 2)
+
+class Peeks(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * (1.0 if x.sum().item() < 1e9 else 0.0)
+
+def build_peeking():
+    return Peeks(4, 2)
+
+def build_regressor():
+    return nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))
+
+def load_regression():
+    return tuple([(x, x.sum(-1)) for x, _ in batches(count)] for count in (8, 3, 4))
+
+from fastbudget.metrics import register
+from fastbudget.metrics.regression import MeanAbsoluteError
+import fastbudget as fb
+if "my_largest_error" not in fb.metrics.list():
+    register("my_largest_error", task="regression")(MeanAbsoluteError)
 
 def load():
     return batches(8), batches(3), batches(4)
@@ -149,7 +172,63 @@ def test_resuming_nothing_is_refused(job, tmp_path):
 def test_a_budget_too_small_for_one_step_is_refused_before_training(job, tmp_path):
     with pytest.raises(fb.BudgetTooSmallError, match=r"One step .* one save .* one evaluation .* Nothing was trained"):
         fb.run(job(), run_dir=tmp_path / "run", budget={"gpu_hours": 1e-9})
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", [{"budget": {"gpu_hours": 1e-9}}, {"broken": True}])
+def test_an_old_run_is_only_replaced_by_one_that_works_and_fits(job, tmp_path, options):
+    fb.run(job(), run_dir=tmp_path / "run", export_model=False)
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    path = job(model="build_misfit") if options.pop("broken", False) else job()
+    with pytest.raises(fb.FastbudgetError):
+        fb.run(path, run_dir=tmp_path / "run", overwrite=True, **options)
+    assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+
+
+def test_a_first_try_that_failed_does_not_take_the_directory(job, tmp_path):
+    with pytest.raises(fb.InvalidInputError, match="The model fails on the first training batch"):
+        fb.run(job(model="build_misfit"), run_dir=tmp_path / "run")
+    assert fb.run(job(), run_dir=tmp_path / "run", export_model=False).train["steps"] == 60
+
+
+def test_resuming_with_more_steps_goes_on(job, tmp_path):
+    path = job()
+    fb.run(path, run_dir=tmp_path / "run", export_model=False)
+    path.write_text(path.read_text().replace("max_steps: 60", "max_steps: 90"))
+    record = fb.run(path, run_dir=tmp_path / "run", resume=True, export_model=False)
+    assert record.train["steps"] == 90 and record.train["sessions"] == 2
+    assert any("changed configuration: train" in message for message in record.messages)
+
+
+def test_a_model_that_reads_values_trains_without_counts(job, tmp_path):
+    record = fb.run(job(model="build_peeking"), run_dir=tmp_path / "run", export_model=False)
+    assert record.plan["num_params"] == 10 and record.plan["step_flops"] is record.plan["peak_memory_bytes"] is None
+    assert record.train["steps"] == 60 and any("FLOPs and peak memory are unknown" in text for text in record.messages)
+
+
+def test_a_directory_in_use_is_refused(job, tmp_path):
+    from fastbudget.workflow.run_directory import locked
+
+    with locked(tmp_path / "run"), pytest.raises(fb.RunDirectoryError, match=f"in use by process {os.getpid()}"):
+        fb.run(job(), run_dir=tmp_path / "run")
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".lock")] == []
+    fb.run(job(), run_dir=tmp_path / "run", export_model=False)
+
+
+def test_a_run_directory_below_a_file_is_refused(job, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "run", tmp_path / "file"):
+        with pytest.raises(fb.RunDirectoryError):
+            fb.run(job(), run_dir=place)
+
+
+def test_regression_with_a_metric_of_the_user_s_own(job, tmp_path):
+    path = job(model="build_regressor", data="load_regression")
+    text = path.read_text().replace("[accuracy, f1_macro]", "[mse, my_largest_error]")
+    path.write_text(text + "loss: mse\n")
+    record = fb.run(path, run_dir=tmp_path / "run", export_model=False)
+    assert record.evaluate["mse"]["value"] < 0.5 and record.evaluate["my_largest_error"]["value"] > 0
+    assert record.train["ranked_by"] == "mse" and record.train["best_metrics"]["mse"] < 0.5
 
 
 def test_a_nan_loss_stops_at_its_step_and_keeps_the_last_good_checkpoint(job, tmp_path):
@@ -170,8 +249,13 @@ def test_a_nan_loss_stops_at_its_step_and_keeps_the_last_good_checkpoint(job, tm
         ({"model": "build_raising"}, r"raised KeyError: 'no such key' \(.*mine_\d+\.py:\d+\)"),
         ({"model": "build_number"}, "must return a torch.nn.Module, got a int"),
         ({"model": "build_frozen"}, "no trainable parameter"),
-        ({"model": "biuld"}, "'biuld' does not exist.*Did you mean 'build'"),
-        ({"model": "not_a_function"}, "'not_a_function' is not a function"),
+        ({"model": "biuld"}, r"'biuld' does not exist in 'mine_\d+' \(.*mine_\d+\.py\)\. Did you mean 'build'"),
+        ({"model": "not_a_function"}, r"'not_a_function' in 'mine_\d+' is a int, not a function"),
+        (
+            {"model": "build_misfit"},
+            r"model fails on the first training batch: RuntimeError: mat1.*float32 \[16, 4\]",
+        ),
+        ({"model": "Peeks"}, "is called without arguments"),
     ],
 )
 def test_bad_factories_and_data_are_explained(job, tmp_path, options, expected):

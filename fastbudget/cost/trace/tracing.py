@@ -148,6 +148,11 @@ def trace_step(
                     enter_phase=recorder.enter_phase,
                 )
         else:
+            if not counts[1]:
+                raise InvalidInputError(
+                    "The model has no trainable parameter, so there is no training step to trace; unfreeze some, or "
+                    "use mode='infer'."
+                )
             # PyTorch's own default: all tensors together on GPUs, one after the other on CPUs.
             foreach = None if kernels == "cpu" else True
             _train(module, batch, optimizer, loss, precision, grad_accumulation, foreach, recorder, owners)

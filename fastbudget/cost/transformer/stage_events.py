@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...core.errors import InvalidInputError
+
 ANALYTIC_CATEGORIES = (
     "parameter",
     "gradient",
@@ -59,7 +61,12 @@ class StageEvents:
         """Return the most bytes alive at once, unrounded, and the bytes of each category there."""
         if not self.storage:
             return 0, dict.fromkeys(ANALYTIC_CATEGORIES, 0)
-        deltas = np.asarray(self.delta_bytes, dtype=np.int64)
+        try:
+            deltas = np.asarray(self.delta_bytes, dtype=np.int64)
+        except OverflowError as error:
+            raise InvalidInputError(
+                "The step allocates more than int64 bytes; check the batch and the sequence."
+            ) from error
         alive = np.cumsum(deltas)
         at = int(np.argmax(alive))
         kinds = np.asarray(self.category)[: at + 1]

@@ -81,6 +81,8 @@ def known_presets() -> tuple[str, ...]:
 def _values(config: str | PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     if isinstance(config, Mapping):
         return config, "The configuration"
+    if hasattr(config, "to_dict"):  # a transformers configuration object
+        return config.to_dict(), type(config).__name__
     preset = _presets().get(str(config).lower())
     if preset is not None:
         return preset, str(config)
