@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -37,9 +38,9 @@ class _ConfusionMetric(Metric[Counts]):
         self.num_classes = num_classes
         self.threads = threads
 
+    @abstractmethod
     def _from_margins(self, both: Counts, predicted: Counts, reference: Counts) -> npt.NDArray[np.float64]:
         """Return the value from per-class counts [..., C] each."""
-        raise NotImplementedError
 
     def init(self) -> Counts:
         """Return an empty confusion matrix."""
@@ -204,11 +205,11 @@ class _AveragedMetric(_ConfusionMetric):
         super().__init__(num_classes=num_classes, threads=threads)
         self.average = average
 
+    @abstractmethod
     def _terms(
         self, both: npt.NDArray[Any], predicted: npt.NDArray[Any], reference: npt.NDArray[Any]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Return numerator and denominator, elementwise."""
-        raise NotImplementedError
 
     def _from_margins(self, both: Counts, predicted: Counts, reference: Counts) -> npt.NDArray[np.float64]:
         if self.average == "binary":

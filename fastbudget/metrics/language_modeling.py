@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -91,8 +92,9 @@ class _NllMetric(Metric[SequenceNll]):
     def __init__(self, *, ignore_index: int = -100) -> None:
         self.ignore_index = ignore_index
 
+    @abstractmethod
     def _from_mean(self, nats_per_token: float) -> float:
-        raise NotImplementedError
+        """Return what the subclass measures."""
 
     def init(self) -> SequenceNll:
         """Return the state of no sequences."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,8 +30,9 @@ class _MeanError(Metric[ExampleErrors]):
 
     higher_is_better: ClassVar[bool] = False
 
+    @abstractmethod
     def _error(self, difference: FloatArray) -> FloatArray:
-        raise NotImplementedError
+        """Return what the subclass measures."""
 
     def init(self) -> ExampleErrors:
         """Return the state of no examples."""
