@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-import click
 import typer
 
 from ..core.errors import (
@@ -70,7 +69,7 @@ def reported(as_json: bool) -> Iterator[None]:
         if as_json:
             print_json({"error": {"type": type(error).__name__, "message": text}, "exit_code": code})
         raise SystemExit(code) from None
-    except (SystemExit, typer.Exit, click.exceptions.ClickException):
+    except (typer.Exit, typer.Abort, typer.BadParameter):
         raise
     except Exception as error:  # a fault of ours or of the user's code: the traceback follows on stderr
         if as_json:

@@ -78,3 +78,12 @@ def test_wrong_usage_of_the_command_line_exits_with_2():
 def test_exporting_what_is_no_run_is_refused(tmp_path):
     result = runner.invoke(export_app, [str(tmp_path), "--out", str(tmp_path / "out"), "--json"])
     assert result.exit_code == 2 and "holds no run" in json.loads(result.stdout)["error"]["message"]
+
+
+def test_a_fault_of_the_code_leaves_a_json_document_and_its_traceback(capsys):
+    from fastbudget.cli.outcomes import reported
+
+    with pytest.raises(ZeroDivisionError), reported(as_json=True):
+        1 / 0  # noqa: B018
+    document = json.loads(capsys.readouterr().out)
+    assert document == {"error": {"type": "ZeroDivisionError", "message": "division by zero"}, "exit_code": 1}
