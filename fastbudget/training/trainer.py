@@ -134,7 +134,7 @@ class Trainer:
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
         self._unread: list[tuple[int, torch.Tensor, float]] = []
         self._train_s_at_evaluation = 0.0
-        self._evaluated_at = self._saved_at = -1
+        self._saved_at = -1
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class Trainer:
             stream = self._restore(checkpoint.state)
             self._saved_at = self.step
             if self.metric in checkpoint.metrics:
-                self._evaluated_at, self._train_s_at_evaluation = self.step, guard.spent_s
+                self._train_s_at_evaluation = guard.spent_s
             else:
                 self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
@@ -300,7 +300,6 @@ class Trainer:
         }
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
-        self._evaluated_at = self.step
         self._train_s_at_evaluation = guard.spent_s
         self._record({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         self._log.flush()
