@@ -35,6 +35,57 @@ class _Pass:
     logits: list[int] = field(default_factory=list)
 
 
+def keeps_gathered(states: StateBytes) -> bool:
+    """Return whether gathered weights stay until a step's last micro-batch."""
+    layout = states.layout
+    return states.gathers and (
+        layout.pipeline_parallel > 1 or (layout.sharding == "zero2" and layout.framework == "pytorch")
+    )
+
+
+def gathered_bytes(states: StateBytes, group: ParameterGroup) -> int:
+    """Return the bytes of a group's unsharded weights in the compute type; 0 where they are not gathered."""
+    layout = states.layout
+    if not states.gathers or layout.framework == "deepspeed":
+        return 0
+    return layout.compute_bytes * group.size if layout.trains_all else states.frozen_bytes(group)
+
+
+def autocasts_weights(states: StateBytes) -> bool:
+    """Return whether autocast makes 16-bit copies of float32 matrices."""
+    layout = states.layout
+    mixed = layout.precision.endswith("-mixed") and layout.framework == "pytorch" and layout.trains_all
+    return mixed and not states.gathers
+
+
+def communication_buffers(states: StateBytes, *, trained: int, total: int, largest: int) -> list[int]:
+    """Return the sizes in bytes of the buffers that a rank always holds to reduce gradients and gather weights.
+
+    Args:
+        states: Of the layout.
+        trained: Elements of the stage that have gradients.
+        total: All its elements.
+        largest: Elements of its largest group.
+    """
+    layout = states.layout
+    if layout.shard_ranks == 1:
+        return []
+    width = layout.compute_bytes
+    if layout.framework == "pytorch" and layout.sharding in ("none", "zero1"):
+        # Distributed data parallel reduces copies of the gradients in buckets (gradient_as_bucket_view=False).
+        return [(states.gradient_bytes if layout.trains_all else 4) * trained]
+    if layout.framework != "deepspeed":
+        return []
+    # Reduction overlaps the backward pass, which takes two buckets.
+    sizes = [2 * width * min(_DEEPSPEED_BUCKET, trained)]
+    if layout.sharding == "zero3" or layout.offload == "all":
+        # The limit stops prefetching; what a module needs now is gathered all the same.
+        sizes.append(width * min(_DEEPSPEED_MAX_LIVE + largest, total))
+    elif layout.sharding in ("zero1", "zero2"):
+        sizes.append(width * min(_DEEPSPEED_BUCKET, total))
+    return sizes
+
+
 class TrainingStepScript:
     """Builds the events of one stage."""
 
@@ -54,9 +105,7 @@ class TrainingStepScript:
         self._gradients: dict[int, list[int]] = {}
         self._gathered: dict[int, int] = {}
         # Reduced gradients stay unsharded, in float32, until the last micro-batch of a pipeline's step.
-        self._keeps_gathered = self._states.gathers and (
-            layout.pipeline_parallel > 1 or (layout.sharding == "zero2" and layout.framework == "pytorch")
-        )
+        self._keeps_gathered = keeps_gathered(self._states)
 
     def build(self) -> StageEvents:
         """Return the events of a first step, in which optimizer states appear, and a steady one.
@@ -91,22 +140,14 @@ class TrainingStepScript:
         for group in self._all_groups:
             self._allocate_parts("parameter", states.parameters(group), group)
         events.allocate("buffer", self._workspace_bytes)
-        total = sum(group.size for group in self._all_groups)
-        trained = sum(states.trained(group) for group in self._all_groups)
-        width = layout.compute_bytes
-        if layout.framework == "pytorch" and layout.sharding in ("none", "zero1") and layout.shard_ranks > 1:
-            # Distributed data parallel reduces copies of the gradients in buckets (gradient_as_bucket_view=False).
-            gradient_width = states.gradient_bytes if layout.trains_all else 4
-            events.allocate("communication", gradient_width * trained)
-        if layout.framework == "deepspeed" and layout.shard_ranks > 1:
-            # Reduction overlaps the backward pass, which takes two buckets.
-            events.allocate("communication", 2 * width * min(_DEEPSPEED_BUCKET, trained))
-            if layout.sharding == "zero3" or layout.offload == "all":
-                # The limit stops prefetching; what a module needs now is gathered all the same.
-                largest = max(group.size for group in self._all_groups)
-                events.allocate("communication", width * min(_DEEPSPEED_MAX_LIVE + largest, total))
-            elif layout.sharding in ("zero1", "zero2"):
-                events.allocate("communication", width * min(_DEEPSPEED_BUCKET, total))
+        buffers = communication_buffers(
+            states,
+            trained=sum(states.trained(group) for group in self._all_groups),
+            total=sum(group.size for group in self._all_groups),
+            largest=max(group.size for group in self._all_groups),
+        )
+        for size in buffers:
+            events.allocate("communication", size)
         if layout.framework != "pytorch":
             for index, group in enumerate(self._all_groups):
                 self._gradients[index] = [events.allocate("gradient", states.gradients(group))]
@@ -128,11 +169,7 @@ class TrainingStepScript:
 
     def _gather(self, group: ParameterGroup) -> int:
         """Allocate a group's unsharded weights in the compute type."""
-        if not self._states.gathers or self._layout.framework == "deepspeed":
-            return self.events.allocate("communication", 0)
-        width = self._layout.compute_bytes
-        size = width * group.size if self._layout.trains_all else self._states.frozen_bytes(group)
-        return self.events.allocate("communication", size)
+        return self.events.allocate("communication", gathered_bytes(self._states, group))
 
     def _forward(self) -> _Pass:
         events, layout = self.events, self._layout
@@ -184,8 +221,7 @@ class TrainingStepScript:
         does, until the forward pass ends, and they are made again.
         """
         layout = self._layout
-        autocast = layout.precision.endswith("-mixed") and layout.framework == "pytorch" and layout.trains_all
-        if not autocast or self._states.gathers:
+        if not autocasts_weights(self._states):
             return []
         matrices = group.matrices + group.experts
         if self._head and group is self._head[0] and self._shape.has_head:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 from os import PathLike
@@ -25,7 +26,7 @@ from .classic_families import (
 from .config_values import ConfigValues
 from .deepseek_families import DEEPSEEK_FAMILIES, read_deepseek
 from .llama_families import LLAMA_FAMILIES, read_llama_family
-from .transformer_shape import TransformerShape
+from .transformer_shape import BlockShape, TransformerShape
 
 _INT64_MAX = 2**63 - 1
 
@@ -70,7 +71,17 @@ def read_transformer(config: str | PathLike[str] | Mapping[str, Any] | Transform
     shape = _READERS[family](ConfigValues(values, name))
     if shape.num_params > _INT64_MAX:
         raise InvalidInputError(f"{name}: the model has {shape.num_params} parameters, more than int64 can count.")
-    return shape
+    return _with_shared_layers(shape)
+
+
+def _with_shared_layers(shape: TransformerShape) -> TransformerShape:
+    """Make equal layers one object, so that whatever runs over layers tells quickly which are alike."""
+    kinds: dict[BlockShape, BlockShape] = {}
+    return replace(
+        shape,
+        blocks=tuple(kinds.setdefault(block, block) for block in shape.blocks),
+        encoder_blocks=tuple(kinds.setdefault(block, block) for block in shape.encoder_blocks),
+    )
 
 
 def known_presets() -> tuple[str, ...]:
