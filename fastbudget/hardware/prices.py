@@ -52,8 +52,8 @@ class Price:
         value = self.usd_per_device_hour
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
             raise InvalidInputError(
-                f"The price of {self.device} must be a finite number of USD above 0 per device and hour, got {value!r}. "
-                "Leave it out where none is known."
+                f"The price of {self.device} must be a finite number of USD above 0 per device and hour, got "
+                f"{value!r}. Leave it out where none is known."
             )
 
 
