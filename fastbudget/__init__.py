@@ -23,6 +23,7 @@ _SOURCES = {
     "RunDirectoryError": "core",
     "SaveError": "core",
     "Trainer": "training",
+    "TrainingJob": "cost",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
     "estimate": "cost",
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+    from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer

@@ -3,6 +3,9 @@
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
 from .estimation import Estimate, estimate
+from .job.job_accounting import JobCost
+from .job.job_conditions import JobConditions
+from .job.training_job import TrainingJob
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
@@ -20,12 +23,15 @@ __all__ = [
     "AllocatorConfig",
     "AllocatorReplay",
     "Estimate",
+    "JobConditions",
+    "JobCost",
     "MemoryEstimate",
     "MemoryTimeline",
     "OperationTable",
     "PeakTensor",
     "StageMemory",
     "Trace",
+    "TrainingJob",
     "TransformerEstimate",
     "TransformerMemory",
     "TransformerShape",
