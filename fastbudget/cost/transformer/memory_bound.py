@@ -127,7 +127,7 @@ class _StagePeak:
         return self._keeps_gathered and layout.pipeline_parallel > 1 and layout.micro_batches > 1
 
     def _loss(self, copies: int) -> int:
-        """What the loss needs: in its forward pass autocast still caches copies, its backward pass needs more logits."""
+        """The loss: in its forward pass autocast still caches copies, in its backward pass there are more logits."""
         layout = self._layout
         total = sum(self._model.final_saved())
         if not self._shape.has_head:
