@@ -12,6 +12,7 @@ _SOURCES = {
     "Budget": "core",
     "BudgetGuard": "budget",
     "BudgetTooSmallError": "core",
+    "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
     "ConfigurationError": "core",
     "EvaluationRecord": "evaluation",
@@ -26,6 +27,7 @@ _SOURCES = {
     "TrainingJob": "cost",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "checkpoint_interval": "core",
     "estimate": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from .checkpoint import CheckpointStore as CheckpointStore
     from .core import Budget as Budget
     from .core import BudgetTooSmallError as BudgetTooSmallError
+    from .core import CheckpointError as CheckpointError
     from .core import ConfigurationError as ConfigurationError
     from .core import FastbudgetError as FastbudgetError
     from .core import Interval as Interval
@@ -53,7 +56,11 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+<<<<<<< HEAD
     from .cost import TrainingJob as TrainingJob
+=======
+    from .core import checkpoint_interval as checkpoint_interval
+>>>>>>> 4950e96
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
