@@ -56,11 +56,8 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
-<<<<<<< HEAD
-    from .cost import TrainingJob as TrainingJob
-=======
     from .core import checkpoint_interval as checkpoint_interval
->>>>>>> 4950e96
+    from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
