@@ -19,6 +19,8 @@ _SOURCES = {
     "FastbudgetError": "core",
     "Interval": "core",
     "InvalidInputError": "core",
+    "JobConditions": "cost",
+    "JobCost": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
     "RunDirectoryError": "core",
@@ -32,6 +34,7 @@ _SOURCES = {
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
     "export": "inference",
+    "job_cost": "cost",
     "load_artifact": "inference",
     "metrics": "metrics",
     "run": "workflow",
@@ -57,10 +60,13 @@ if TYPE_CHECKING:
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval
+    from .cost import JobConditions as JobConditions
+    from .cost import JobCost as JobCost
     from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
+    from .cost import job_cost as job_cost
     from .evaluation import EvaluationRecord as EvaluationRecord
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact

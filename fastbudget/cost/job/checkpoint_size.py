@@ -24,11 +24,7 @@ def checkpoint_bytes(shape: TransformerShape, layout: TrainingLayout) -> int:
         offload="none",
     )
     states = StateBytes(whole)
-    alike: dict[int, int] = {}
-    for block in shape.all_blocks:  # layers are mostly one object: count it once
-        alike[id(block)] = alike.get(id(block), 0) + 1
-    blocks = {id(block): block for block in shape.all_blocks}
-    groups = [(block_group(blocks[key], shape, whole), count) for key, count in alike.items()]
+    groups = [(block_group(block, shape, whole), count) for block, count in shape.block_counts]
     groups += [(embedding_group(shape, whole), 1), (head_group(shape, whole, own_copy=False), 1)]
     return sum(
         count * (states.weight_bytes * states.trained(group) + states.optimizer(group)) for group, count in groups

@@ -34,6 +34,7 @@ CHECKPOINT_BYTES_PER_S = Interval(2.3e12 / 40 / 48 / 5, 2.3e12 / 40 / 48, 7e12 /
 _Z80 = 1.2816
 # Beyond this ratio of a saved segment to the time between interruptions a job makes no headway.
 _HOPELESS = 3.0
+_SHORTEST_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +83,6 @@ def count_interruptions(
     if spot:
         nodes = math.ceil(num_devices / conditions.devices_per_node)
         reclaims = _rate(SPOT_HOURS_BETWEEN_INTERRUPTIONS, conditions.spot_hours_between_interruptions, nodes)
-    if interval_s is None:
-        interval_s = checkpoint_interval(stall_s.mid, 1 / (failures.mid + reclaims.mid)) or 1.0
-    interval_s = min(interval_s, max(work_s, 1.0))
-    checkpoints = stall_s.scaled(math.ceil(work_s / interval_s - 1e-9))
     ends = []
     for rate, other, stall, again, deviation in (
         (failures.low, reclaims.low, stall_s.low, restart.low, -_Z80),
@@ -93,15 +90,25 @@ def count_interruptions(
         (failures.high, reclaims.high, stall_s.high, restart.high, _Z80),
     ):
         total = rate + other
-        if (interval_s + stall + again) * total > _HOPELESS:
+        # Whoever sees that saving or failing costs more than expected will change the interval.
+        segment_s = checkpoint_interval(stall, 1 / total) or _SHORTEST_S if interval_s is None else interval_s
+        segment_s = min(segment_s, max(work_s, _SHORTEST_S))
+        if (segment_s + stall + again) * total > _HOPELESS:
             if deviation <= 0:
                 return None
-            total = _HOPELESS / (interval_s + stall + again)
-        lost = _lost_s(work_s, interval_s, stall, again, total)
+            total = _HOPELESS / (segment_s + stall + again)
+        lost = _lost_s(work_s, segment_s, stall, again, total)
         shares = (rate / (rate + other), other / (rate + other))
-        ends.append([lost * share * _poisson(work_s * total * share, deviation) for share in shares])
-    failed, reclaimed = (Interval(*sorted(side)) for side in zip(*ends, strict=True))
-    return Interruptions(checkpoint_interval_s=interval_s, checkpoints=checkpoints, failures=failed, spot=reclaimed)
+        counts = [_poisson(work_s * total * share, deviation) for share in shares]
+        saving = stall * math.ceil(work_s / segment_s - 1e-9)
+        ends.append((segment_s, saving, lost * shares[0] * counts[0], lost * shares[1] * counts[1]))
+    segments, saved, failed, reclaimed = zip(*ends, strict=True)
+    return Interruptions(
+        checkpoint_interval_s=segments[1],
+        checkpoints=Interval(*sorted(saved)),
+        failures=Interval(*sorted(failed)),
+        spot=Interval(*sorted(reclaimed)),
+    )
 
 
 def _rate(hours_between: Interval, given: float | None, units: int) -> Interval:

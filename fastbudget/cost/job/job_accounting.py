@@ -116,11 +116,14 @@ def account_job(
     Raises:
         InvalidInputError: spot devices were asked for and are interrupted faster than the job restarts.
     """
-    on_demand = _timed(job, step_time_s, layout, conditions, spot=False)
+    stall_s = _checkpoint_s(job, layout, conditions)
+    on_demand = _timed(job, step_time_s, layout, conditions, stall_s, spot=False)
     assert on_demand is not None, "faults of devices never stop a job of fewer than millions"
     price = price_for(device, conditions.price)
     spot_price = _spot_price(device, conditions)
-    on_spot = _timed(job, step_time_s, layout, conditions, spot=True) if spot_price or conditions.spot else None
+    on_spot = None
+    if spot_price or conditions.spot:
+        on_spot = _timed(job, step_time_s, layout, conditions, stall_s, spot=True)
     if conditions.spot and on_spot is None:
         nodes = math.ceil(layout.num_devices / conditions.devices_per_node)
         raise InvalidInputError(
@@ -168,7 +171,13 @@ class _Timed:
 
 
 def _timed(
-    job: TrainingJob, step_time_s: Interval, layout: TrainingLayout, conditions: JobConditions, *, spot: bool
+    job: TrainingJob,
+    step_time_s: Interval,
+    layout: TrainingLayout,
+    conditions: JobConditions,
+    stall_s: Interval,
+    *,
+    spot: bool,
 ) -> _Timed | None:
     """Return the lines and their sum, or None where interruptions come too fast."""
     warm_up = COMPILED_WARM_UP_S if job.compiled else WARM_UP_S
@@ -183,7 +192,7 @@ def _timed(
         interval_s = min(job.checkpoint_every_steps, job.num_steps) * step_time_s.mid
     counted = count_interruptions(
         lines["steps"].mid + lines["evaluation"].mid,
-        stall_s=_checkpoint_s(job, layout, conditions),
+        stall_s=stall_s,
         num_devices=layout.num_devices,
         conditions=conditions,
         spot=spot,
