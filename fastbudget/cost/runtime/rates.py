@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from os.path import commonprefix
 
 from ...core.errors import InvalidInputError
 from ...hardware.devices import Device, known_devices
@@ -258,11 +257,10 @@ def _peak(device: Device, kind: str, assumed: list[str]) -> tuple[float, float |
 
 
 def _relative(device: Device, kind: str) -> Device | None:
-    """Return the device of the same model with another memory or board: the longest common beginning of the key."""
-    best, length = None, device.key.find("-")
-    for other in known_devices() if device.architecture is not None and length > 0 else ():
-        common = len(commonprefix([device.key, other.key]))
-        has_peak = getattr(other, f"{kind}_flops_per_s") is not None
-        if other.architecture == device.architecture and has_peak and common > length:
-            best, length = other, common
-    return best
+    """Return the device that this one is a variant of, by its key: ``h100-sxm`` for ``h100-sxm-96gb``."""
+    relatives = [
+        other
+        for other in known_devices()
+        if device.key.startswith(f"{other.key}-") and getattr(other, f"{kind}_flops_per_s") is not None
+    ]
+    return max(relatives, key=lambda other: len(other.key), default=None)

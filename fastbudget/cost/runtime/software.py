@@ -18,8 +18,19 @@ _FAMILIES = (
     ("deepspeed", r"deepspeed|zero"),
     ("fsdp", r"fsdp|composer|foundry|fairseq|metaseq|lightning|lit-?gpt|fabric|nvidia dle|pytorch|torch|open_clip"),
 )
-_MLPERF_ROUNDS = {"0.7": 2020.5, "1.0": 2021.5, "1.1": 2021.9, "2.0": 2022.5, "2.1": 2022.9, "3.0": 2023.4, "3.1": 2023.8,
-                  "4.0": 2024.4, "4.1": 2024.8, "5.0": 2025.4, "5.1": 2025.8}  # fmt: skip
+_MLPERF_ROUNDS = {
+    "0.7": 2020.5,
+    "1.0": 2021.5,
+    "1.1": 2021.9,
+    "2.0": 2022.5,
+    "2.1": 2022.9,
+    "3.0": 2023.4,
+    "3.1": 2023.8,
+    "4.0": 2024.4,
+    "4.1": 2024.8,
+    "5.0": 2025.4,
+    "5.1": 2025.8,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +48,7 @@ class Software:
 
 @lru_cache(maxsize=1024)
 def read_software(name: str | None) -> Software:
-    """Return the family and the year in a name such as ``"NeMo 25.04"``, ``"torch FSDP 2023-11"``, ``"MLPerf v4.1"``."""
+    """Return the family and the year in a name such as ``"NeMo 25.04"``, ``"FSDP 2023-11"``, ``"MLPerf v4.1"``."""
     text = (name or "").lower()
     family = next((family for family, pattern in _FAMILIES if re.search(pattern, text)), None)
     return Software(family=family, year=_year(text))
