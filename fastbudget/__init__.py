@@ -12,12 +12,15 @@ _SOURCES = {
     "Budget": "core",
     "BudgetGuard": "budget",
     "BudgetTooSmallError": "core",
+    "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
     "ConfigurationError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
     "Interval": "core",
     "InvalidInputError": "core",
+    "JobConditions": "cost",
+    "JobCost": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
     "RunDirectoryError": "core",
@@ -26,10 +29,12 @@ _SOURCES = {
     "TrainingJob": "cost",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "checkpoint_interval": "core",
     "estimate": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
     "export": "inference",
+    "job_cost": "cost",
     "load_artifact": "inference",
     "metrics": "metrics",
     "run": "workflow",
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from .checkpoint import CheckpointStore as CheckpointStore
     from .core import Budget as Budget
     from .core import BudgetTooSmallError as BudgetTooSmallError
+    from .core import CheckpointError as CheckpointError
     from .core import ConfigurationError as ConfigurationError
     from .core import FastbudgetError as FastbudgetError
     from .core import Interval as Interval
@@ -53,10 +59,14 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+    from .core import checkpoint_interval as checkpoint_interval
+    from .cost import JobConditions as JobConditions
+    from .cost import JobCost as JobCost
     from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
+    from .cost import job_cost as job_cost
     from .evaluation import EvaluationRecord as EvaluationRecord
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact

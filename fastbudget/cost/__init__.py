@@ -3,9 +3,10 @@
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
 from .estimation import Estimate, estimate
-from .job.job_accounting import JobCost
+from .job.job_accounting import JobCost, account_job
 from .job.job_conditions import JobConditions
 from .job.training_job import TrainingJob
+from .job.whole_job import job_cost
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
@@ -35,8 +36,10 @@ __all__ = [
     "TransformerEstimate",
     "TransformerMemory",
     "TransformerShape",
+    "account_job",
     "estimate",
     "estimate_transformer",
+    "job_cost",
     "known_presets",
     "measure_step",
     "read_transformer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from os import PathLike
 from typing import Any
 
 from ...core.errors import InvalidInputError
@@ -17,7 +18,8 @@ class JobConditions:
     """Where and how a job runs. None: the stated default with its interval. Checked on construction.
 
     Attributes:
-        price: USD of one device for an hour, or a provider's name; None: the median of the price table.
+        price: USD of one device for an hour, a provider's name or a file of prices (see ``read_prices``);
+            None: the median of the price table.
         spot_price: the same for spot devices; a number only.
         spot: the job runs on spot devices, which may be taken away.
         whole_nodes: all devices of a node are paid for, also those that the job leaves idle.
@@ -34,7 +36,7 @@ class JobConditions:
         grid_kg_per_kwh: CO2e of a kilowatt-hour, instead of a region's.
     """
 
-    price: float | str | None = None
+    price: float | str | PathLike[str] | None = None
     spot_price: float | None = None
     spot: bool = False
     whole_nodes: bool = False
@@ -53,7 +55,7 @@ class JobConditions:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name in ("spot", "whole_nodes", "region") or value is None or isinstance(value, str):
+            if field.name in ("spot", "whole_nodes", "region") or value is None or isinstance(value, str | PathLike):
                 continue
             _check(field.name, value)
         if isinstance(self.devices_per_node, float) or self.devices_per_node < 1:

@@ -10,6 +10,7 @@ from typing import Any
 from ...core.errors import InvalidInputError
 from ...core.interval import Interval
 from ...hardware.devices import Device, find_device
+from ...hardware.prices import Price, price_for
 from ..runtime.calibration import Calibration, read_calibration
 from ..runtime.step_time import estimate_step_time
 from ..runtime.whole_run import device_hours
@@ -38,6 +39,9 @@ class TransformerEstimate:
         gpu_hours: device-hours of a run over all tokens, restarts and evaluations as in published runs
             included; None when no number of tokens was given.
         wall_hours: the same, from start to end.
+        cost_usd: ``gpu_hours`` at ``price``; None without tokens or a price. :func:`job_cost` counts start-up,
+            evaluations, checkpoints, restarts and a buffer one by one.
+        price: of one device for an hour, and where it comes from; None where none is known.
         time_parts: seconds of the step by cause; they sum to ``step_time_s.mid``.
         extrapolating: what lies outside the runs that the time model was fitted on, each in words.
         memory: peak memory per rank.
@@ -56,6 +60,8 @@ class TransformerEstimate:
     hfu: Interval
     gpu_hours: Interval | None
     wall_hours: Interval | None
+    cost_usd: Interval | None
+    price: Price | None
     time_parts: dict[str, float]
     extrapolating: tuple[str, ...]
     memory: TransformerMemory
@@ -70,7 +76,7 @@ def estimate_transformer(
     seq_len: int,
     global_batch_size: int,
     hardware: str | Device,
-    tokens: int | None = None,
+    tokens: float | None = None,
     micro_batch_size: int = 1,
     num_devices: int = 1,
     tensor_parallel: int = 1,
@@ -98,6 +104,7 @@ def estimate_transformer(
     mode: str = "train",
     software: str | None = None,
     calibration: Calibration | str | PathLike[str] | None = None,
+    price: float | str | PathLike[str] | None = None,
 ) -> TransformerEstimate:
     """Estimate the cost of training, or running, a transformer without building it.
 
@@ -136,15 +143,18 @@ def estimate_transformer(
             the average of all.
         calibration: what the machine was measured to do, or the path of the JSON that ``fastbudget calibrate``
             wrote; None: constants fitted on published runs.
+        price: USD of one device for an hour, a provider's name, or a file of prices (see ``read_prices``); None:
+            the median of the price table.
 
     Raises:
         InvalidInputError: a name is unknown, a size makes no sense, sizes don't divide each other, or the
             calibration is another device's.
     """
-    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens < 2**63):
+    if tokens is not None and not _is_count(tokens):
         raise InvalidInputError(f"tokens must be an integer in [1, 2**63), or None for one step, got {tokens!r}.")
     shape = read_transformer(config)
     device = find_device(hardware)
+    paid = price_for(device, price)
     layout = TrainingLayout(
         seq_len=seq_len,
         global_batch_size=global_batch_size,
@@ -190,6 +200,8 @@ def estimate_transformer(
         hfu=time.hfu,
         gpu_hours=hours,
         wall_hours=None if hours is None else hours.scaled(1.0 / num_devices),
+        cost_usd=None if hours is None or paid is None else hours.scaled(paid.usd_per_device_hour),
+        price=paid,
         time_parts=time.parts,
         extrapolating=time.extrapolating,
         memory=memory,
@@ -201,3 +213,8 @@ def estimate_transformer(
 
 def _rate(amount: float, seconds: Interval) -> Interval:
     return Interval(amount / seconds.high, amount / seconds.mid, amount / seconds.low)
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a value counts things; 1e12 does."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < 2**63 and value == value // 1
