@@ -12,6 +12,7 @@ _SOURCES = {
     "Budget": "core",
     "BudgetGuard": "budget",
     "BudgetTooSmallError": "core",
+    "Candidate": "cost",
     "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
     "ConfigurationError": "core",
@@ -21,8 +22,10 @@ _SOURCES = {
     "InvalidInputError": "core",
     "JobConditions": "cost",
     "JobCost": "cost",
+    "LaunchConfig": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
+    "Plan": "cost",
     "RunDirectoryError": "core",
     "SaveError": "core",
     "Trainer": "training",
@@ -37,6 +40,8 @@ _SOURCES = {
     "job_cost": "cost",
     "load_artifact": "inference",
     "metrics": "metrics",
+    "plan": "cost",
+    "read_launch_config": "cost",
     "run": "workflow",
     "stats": "stats",
 }
@@ -60,13 +65,18 @@ if TYPE_CHECKING:
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval
+    from .cost import Candidate as Candidate
     from .cost import JobConditions as JobConditions
     from .cost import JobCost as JobCost
+    from .cost import LaunchConfig as LaunchConfig
+    from .cost import Plan as Plan
     from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
     from .cost import job_cost as job_cost
+    from .cost import plan as plan
+    from .cost import read_launch_config as read_launch_config
     from .evaluation import EvaluationRecord as EvaluationRecord
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact

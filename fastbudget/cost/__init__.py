@@ -8,6 +8,10 @@ from .job.job_conditions import JobConditions
 from .job.training_job import TrainingJob
 from .job.whole_job import job_cost
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
+from .planner.candidates import Candidate
+from .planner.launch_config import LaunchConfig, read_launch_config
+from .planner.planned import NearestMiss, Plan
+from .planner.planning import plan
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
 from .trace.operation_table import OperationTable
@@ -23,13 +27,17 @@ __all__ = [
     "AllocationLog",
     "AllocatorConfig",
     "AllocatorReplay",
+    "Candidate",
     "Estimate",
     "JobConditions",
     "JobCost",
+    "LaunchConfig",
     "MemoryEstimate",
     "MemoryTimeline",
+    "NearestMiss",
     "OperationTable",
     "PeakTensor",
+    "Plan",
     "StageMemory",
     "Trace",
     "TrainingJob",
@@ -42,6 +50,8 @@ __all__ = [
     "job_cost",
     "known_presets",
     "measure_step",
+    "plan",
+    "read_launch_config",
     "read_transformer",
     "simulate_allocator",
     "trace_step",
