@@ -134,8 +134,7 @@ def layouts(
     The rules, each of which something in use enforces: sizes divide the devices, the heads, the experts and the
     batch; tensor parallelism stays within a node and divides the key-value heads or is a multiple of them
     (Megatron-LM, vLLM); a pipeline has no more chunks than layers and no fewer micro-batches than stages; with
-    several chunks they hold equally many layers and the stages divide the micro-batches (Megatron-LM's interleaved
-    schedule); a ring of context parallelism takes two pieces of the sequence per device; one rank shards nothing.
+    several chunks the stages divide the micro-batches (Megatron-LM's interleaved schedule); a ring of context parallelism takes two pieces of the sequence per device; one rank shards nothing.
     """
     shape = job.shape
     assert space.tensor_parallels and space.pipeline_parallels and space.virtual_pipelines and space.shardings
@@ -193,7 +192,7 @@ def _runs_as_pipeline(layers: int, pipeline: int, chunks: int, micro_batches: in
         return chunks == 1
     if pipeline * chunks > layers or micro_batches < pipeline:
         return False
-    return chunks == 1 or (layers % (pipeline * chunks) == 0 and micro_batches % pipeline == 0)
+    return chunks == 1 or micro_batches % pipeline == 0
 
 
 def why_nothing_runs(job: TrainingJob, space: SearchSpace, device: Device) -> str:
