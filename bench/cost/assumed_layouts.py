@@ -164,7 +164,7 @@ def needed_bytes(shape: TransformerShape, given: Given, chosen: Chosen) -> float
         )
     tokens = chosen.micro_batch * given.seq_len / chosen.context
     width = 2.0 if chosen.recompute == "full" else 34.0
-    if given.precision == "fp32":
+    if given.precision in ("fp32", "tf32"):
         width *= 2
     hidden = tokens * shape.hidden
     activations = hidden * (width * shape.layers + 34.0) / chosen.tensor
