@@ -17,7 +17,7 @@ from fastbudget.hardware import Device
 # Tokens of a forward pass from which on matrix products don't get faster; recipes rarely go above.
 _MICRO_BATCH_TOKENS = 16384
 # What parameters, activations and logits may take: the rest is workspace, buffers and fragmentation.
-_USABLE_SHARE = 0.85
+_USABLE_SHARE = 0.92
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +53,8 @@ class Given:
     context: int | None
     micro_batch: int | None
     global_batch: int | None
+    batch_told: bool
+    fused_loss: bool
     sharding: str | None
     recompute: str | None
     lora: bool
@@ -73,11 +75,13 @@ class Chosen:
 
 def style_of(software: str, device: Device, *, replicated_fits: bool) -> Style:
     """Return how the software of a row divides models."""
-    if re.search(r"megatron|nemo|neox|mlperf", software) and not re.search(r"tinygrad|deepspeed n\d|zero", software):
-        return MEGATRON if not device.key.startswith("tpu") else SHARDED
-    if "deepspeed" in software or "zero" in software:
+    if device.key.startswith("tpu"):
+        return SHARDED
+    if "megatron" in software or (re.search(r"nemo|neox|mlperf", software) and "deepspeed n" not in software):
+        return MEGATRON if "tinygrad" not in software else REPLICATED
+    if "deepspeed" in software:
         return DEEPSPEED
-    if device.key.startswith("tpu") or re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
+    if re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
         return SHARDED
     return REPLICATED if replicated_fits else SHARDED
 
@@ -142,6 +146,8 @@ def _micro_batches(given: Given, data: int, pipeline: int) -> list[int]:
             sizes = [1]  # smaller passes leave shorter bubbles
     if given.global_batch is None:
         return sizes
+    if not given.batch_told:
+        return [size for size in sizes if size * data <= given.global_batch]
     return [size for size in sizes if given.global_batch % (size * data) == 0]
 
 
@@ -168,5 +174,7 @@ def needed_bytes(shape: TransformerShape, given: Given, chosen: Chosen) -> float
         width *= 2
     hidden = tokens * shape.hidden
     activations = hidden * (width * shape.layers + 34.0) / chosen.tensor
-    logits = tokens * shape.vocab * 10.0 / chosen.tensor if shape.has_head else 0.0
+    # A loss that isn't fused keeps float32 copies of the 16-bit logits and their gradients.
+    logit_bytes = (4.0 if given.fused_loss else 10.0) if shape.has_head else 0.0
+    logits = tokens * shape.vocab * logit_bytes / chosen.tensor
     return states + activations + logits
