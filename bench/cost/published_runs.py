@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from assumed_layouts import REPLICATED, Chosen, Given, Style, choose, needed_bytes, style_of
+from assumed_layouts import MEGATRON, REPLICATED, Chosen, Given, Style, choose, needed_bytes, style_of
 from model_shapes import BILLIONS, FoundModel, find_model, model_name
 from row_cells import NotModeled, Row, count, find_accelerator, positive, precision_of, publisher_of, read_rows
 from row_cells import software_date as date_of
@@ -308,9 +308,7 @@ def _training_layout(
             size for size in (8, 4, 2, 1) if experts % size == 0 and (data * chosen.tensor) % size == 0
         )
         assumed.append(f"EP {expert_parallel}")
-    chunks = count(row, "vp") or (2 if "interleaved" in text else 1)
-    if chosen.pipeline == 1 or chosen.pipeline * chunks > shape.layers:
-        chunks = 1
+    chunks = _chunks(row, shape, given, chosen, style, text, assumed)
     # FlashAttention came to Megatron-LM and its forks in 2023.
     eager = bool(re.search(r"megatron-deepspeed|nvidia dle", text)) or (date is not None and date < "2023")
     try:
@@ -340,6 +338,24 @@ def _training_layout(
     return layout
 
 
+def _chunks(
+    row: Row, shape: TransformerShape, given: Given, chosen: Chosen, style: Style, text: str, assumed: list[str]
+) -> int:
+    """Return the chunks of layers that a stage holds."""
+    if chosen.pipeline == 1:
+        return 1
+    told = count(row, "vp")
+    if told is not None or "interleaved" in text:
+        chunks = told or 2
+        return chunks if chosen.pipeline * chunks <= shape.layers else 1
+    if given.pipeline or style is not MEGATRON or re.search(r"deepspeed|neox", text):
+        return 1
+    # Megatron's recipes interleave, with some four layers to a chunk.
+    chunks = max(1, round(shape.layers / (4 * chosen.pipeline)))
+    assumed.append(f"{chunks} chunks a stage")
+    return chunks
+
+
 def _batch(row: Row, given: Given, chosen: Chosen, data: int, text: str, assumed: list[str]) -> tuple[int, int]:
     """Return micro-batch and global batch in sequences."""
     micro = chosen.micro_batch
@@ -357,7 +373,7 @@ def _batch(row: Row, given: Given, chosen: Chosen, data: int, text: str, assumed
     accumulation = re.search(r"grad(?:ient)?[-_ ]?acc\w*[ =:]*(?:of )?(\d+)", row.get("note", "").lower())
     if accumulation:
         return micro, per_pass * int(accumulation[1])
-    filling = 1 if chosen.pipeline == 1 else chosen.pipeline if "titan" in text else 4 * chosen.pipeline
+    filling = 1 if chosen.pipeline == 1 else chosen.pipeline if "titan" in text else 8 * chosen.pipeline
     batch = per_pass * filling
     assumed.append(f"a batch of {batch}")
     return micro, batch
