@@ -15,10 +15,12 @@ _SOURCES = {
     "Candidate": "cost",
     "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
+    "ClaimReport": "cost",
     "ConfigurationError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
     "Interval": "core",
+    "InferenceEstimate": "cost",
     "InvalidInputError": "core",
     "JobConditions": "cost",
     "JobCost": "cost",
@@ -32,8 +34,10 @@ _SOURCES = {
     "TrainingJob": "cost",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "check_claim": "cost",
     "checkpoint_interval": "core",
     "estimate": "cost",
+    "estimate_inference": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
     "export": "inference",
@@ -66,13 +70,17 @@ if TYPE_CHECKING:
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval
     from .cost import Candidate as Candidate
+    from .cost import ClaimReport as ClaimReport
+    from .cost import InferenceEstimate as InferenceEstimate
     from .cost import JobConditions as JobConditions
     from .cost import JobCost as JobCost
     from .cost import LaunchConfig as LaunchConfig
     from .cost import Plan as Plan
     from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
+    from .cost import check_claim as check_claim
     from .cost import estimate as estimate
+    from .cost import estimate_inference as estimate_inference
     from .cost import estimate_transformer as estimate_transformer
     from .cost import job_cost as job_cost
     from .cost import plan as plan

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd
+from operator import itemgetter
 
 from fastbudget.cost.transformer.transformer_shape import TransformerShape
 from fastbudget.hardware import Device
@@ -17,7 +18,7 @@ from fastbudget.hardware import Device
 # Tokens of a forward pass from which on matrix products don't get faster; recipes rarely go above.
 _MICRO_BATCH_TOKENS = 16384
 # What parameters, activations and logits may take: the rest is workspace, buffers and fragmentation.
-_USABLE_SHARE = 0.85
+_USABLE_SHARE = 0.92
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Style:
 
 
 MEGATRON = Style(framework="megatron", sharding="zero1", model_parallel=True)
+HAND_WRITTEN = Style(framework="megatron", sharding="none", model_parallel=False)
 DEEPSPEED = Style(framework="deepspeed", sharding="zero3", model_parallel=False)
 SHARDED = Style(framework="pytorch", sharding="zero3", model_parallel=False)
 REPLICATED = Style(framework="pytorch", sharding="none", model_parallel=False)
@@ -53,6 +55,8 @@ class Given:
     context: int | None
     micro_batch: int | None
     global_batch: int | None
+    batch_told: bool
+    fused_loss: bool
     sharding: str | None
     recompute: str | None
     lora: bool
@@ -73,11 +77,15 @@ class Chosen:
 
 def style_of(software: str, device: Device, *, replicated_fits: bool) -> Style:
     """Return how the software of a row divides models."""
-    if re.search(r"megatron|nemo|neox|mlperf", software) and not re.search(r"tinygrad|deepspeed n\d|zero", software):
-        return MEGATRON if not device.key.startswith("tpu") else SHARDED
-    if "deepspeed" in software or "zero" in software:
+    if device.key.startswith("tpu"):
+        return SHARDED
+    if "megatron" in software or (re.search(r"nemo|neox|mlperf", software) and "deepspeed n" not in software):
+        return MEGATRON if "tinygrad" not in software else REPLICATED
+    if "llm.c" in software:
+        return HAND_WRITTEN
+    if "deepspeed" in software:
         return DEEPSPEED
-    if device.key.startswith("tpu") or re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
+    if re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
         return SHARDED
     return REPLICATED if replicated_fits else SHARDED
 
@@ -85,25 +93,36 @@ def style_of(software: str, device: Device, *, replicated_fits: bool) -> Style:
 def choose(shape: TransformerShape, device: Device, given: Given, style: Style) -> Chosen | None:
     """Return the first layout that divides the batch and fits the device, else the one that needs least.
 
+    Keeping activations comes before recomputing them, and fewer model-parallel devices first. Where layers are
+    divided by habit, recomputing all of a layer is the last resort: this look at memory may be off by half.
     None where no layout divides the batch.
-
-    Fewer model-parallel devices come first, and within them keeping activations before recomputing them.
     """
-    smallest: tuple[float, Chosen] | None = None
+    candidates = [(needed_bytes(shape, given, one), one) for one in _candidates(shape, given, style)]
+    if not candidates:
+        return None
+    capacity = device.memory_bytes
+    kept = [(needed, one) for needed, one in candidates if one.recompute != "full"]
+    if fitting := [one for needed, one in kept if needed <= _USABLE_SHARE * capacity]:
+        return fitting[0]
+    if kept and style.model_parallel:
+        needed, closest = min(kept, key=itemgetter(0))
+        if needed <= 2 * capacity:
+            return closest if given.recompute else replace(closest, recompute="selective")
+    fitting = [one for needed, one in candidates if needed <= _USABLE_SHARE * capacity]
+    return fitting[0] if fitting else min(candidates, key=itemgetter(0))[1]
+
+
+def _candidates(shape: TransformerShape, given: Given, style: Style) -> Iterator[Chosen]:
     for tensor, pipeline, context, recompute in _options(shape, given, style):
-        data = given.devices // (tensor * pipeline * context)
-        sharding = given.sharding or style.sharding
-        for micro in _micro_batches(given, data, pipeline):
-            chosen = Chosen(
-                tensor=tensor, pipeline=pipeline, context=context, sharding=sharding, recompute=recompute,
+        for micro in _micro_batches(given, given.devices // (tensor * pipeline * context), pipeline):
+            yield Chosen(
+                tensor=tensor,
+                pipeline=pipeline,
+                context=context,
+                sharding=given.sharding or style.sharding,
+                recompute=recompute,
                 micro_batch=micro,
-            )  # fmt: skip
-            needed = needed_bytes(shape, given, chosen)
-            if needed <= _USABLE_SHARE * device.memory_bytes:
-                return chosen
-            if smallest is None or needed < smallest[0]:
-                smallest = needed, chosen
-    return None if smallest is None else smallest[1]
+            )
 
 
 def _options(shape: TransformerShape, given: Given, style: Style) -> Iterator[tuple[int, int, int, str]]:
@@ -142,6 +161,8 @@ def _micro_batches(given: Given, data: int, pipeline: int) -> list[int]:
             sizes = [1]  # smaller passes leave shorter bubbles
     if given.global_batch is None:
         return sizes
+    if not given.batch_told:
+        return [size for size in sizes if size * data <= given.global_batch]
     return [size for size in sizes if given.global_batch % (size * data) == 0]
 
 
@@ -164,9 +185,11 @@ def needed_bytes(shape: TransformerShape, given: Given, chosen: Chosen) -> float
         )
     tokens = chosen.micro_batch * given.seq_len / chosen.context
     width = 2.0 if chosen.recompute == "full" else 34.0
-    if given.precision == "fp32":
+    if given.precision in ("fp32", "tf32"):
         width *= 2
     hidden = tokens * shape.hidden
     activations = hidden * (width * shape.layers + 34.0) / chosen.tensor
-    logits = tokens * shape.vocab * 10.0 / chosen.tensor if shape.has_head else 0.0
+    # A loss that isn't fused keeps float32 copies of the 16-bit logits and their gradients.
+    logit_bytes = (4.0 if given.fused_loss else 10.0) if shape.has_head else 0.0
+    logits = tokens * shape.vocab * logit_bytes / chosen.tensor
     return states + activations + logits

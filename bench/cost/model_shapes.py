@@ -86,15 +86,14 @@ def find_model(row: Row) -> FoundModel:
         if re.search(pattern, title):
             raise NotModeled(reason)
     name = model_name(row.get("model", ""))
-    config = named_config(name)
     layers, hidden = count(row, "layers"), count(row, "hidden")
-    if config is not None:
-        shape = read_transformer(config)
-        same = (layers in (None, shape.layers)) and (hidden in (None, shape.hidden))
-        if same:
-            return FoundModel(shape=_prepared(shape))
     params = positive(row, "params_b", BILLIONS)
     active = positive(row, "active_params_b", BILLIONS)
+    for one in (name, *_sized(name, params)):
+        config = named_config(one)
+        shape = None if config is None else read_transformer(config)
+        if shape is not None and _agrees(shape, layers, hidden, params):
+            return FoundModel(shape=_prepared(shape))
     mixture = "moe" in title or "mixture" in title or bool(re.search(r"\d+x\d+|-a\d+(\.\d+)?b", name))
     if mixture and active is None:
         raise NotModeled("a mixture of experts of unknown shape")
@@ -133,6 +132,22 @@ def named_config(name: str) -> str | dict[str, Any] | None:
             if any(re.fullmatch(pattern, part) for pattern in names):
                 return config
     return None
+
+
+def _sized(name: str, billions: float | None) -> list[str]:
+    """Return the name with its size where it has none: "llama-2" of 6.7 billion is "llama-2-7b"."""
+    if billions is None or any(map(_SIZE.match, name.split("-"))):
+        return []
+    sizes = [f"{billions:g}b", f"{round(billions)}b"] if billions >= 1 else [f"{round(billions * 1000)}m"]
+    return [f"{name}-{size}" for size in sizes]
+
+
+def _agrees(shape: TransformerShape, layers: int | None, hidden: int | None, billions: float | None) -> bool:
+    """Return whether a named model is the row's: a name such as "GPT-3" may stand for a family."""
+    if layers not in (None, shape.layers) or hidden not in (None, shape.hidden):
+        return False
+    sizes = (shape.num_params / 1e9, shape.num_active_params / 1e9)
+    return billions is None or any(0.75 < billions / size < 1.33 for size in sizes)
 
 
 @cache

@@ -13,8 +13,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from assumed_layouts import REPLICATED, Chosen, Given, Style, choose, needed_bytes, style_of
-from model_shapes import FoundModel, find_model, model_name
+from assumed_layouts import MEGATRON, REPLICATED, Chosen, Given, Style, choose, needed_bytes, style_of
+from model_shapes import BILLIONS, FoundModel, find_model, model_name
 from row_cells import NotModeled, Row, count, find_accelerator, positive, precision_of, publisher_of, read_rows
 from row_cells import software_date as date_of
 from run_measures import Measure, measure_of
@@ -26,6 +26,7 @@ from fastbudget.hardware import Device
 
 KILO = {"k": 1024.0}
 _SUSPECT = re.compile(r"inconsistent|incomplete|estimate\b|scaled from|suspect|implausible|none published", re.I)
+_FUSED_LOSS = re.compile(r"llm\.c|megatron|nemo|neox|maxtext|jax|mlperf|liger|chunked|cut.cross|compile")
 _TRAINER_STYLE = re.compile(r"hf trainer|axolotl|swift|llama-?factory|peft|unsloth|trl|torchtune|\blora\b")
 _RUN_HOURS = 21 * 24  # a full run whose number of devices isn't told is taken to have lasted three weeks, as LLaMA's
 
@@ -107,21 +108,28 @@ def read_run(row: Row) -> PublishedRun:
     precision = _precision(row, device, text, assumed)
     seq_len = _seq_len(row, found, text, date, assumed)
     adapters = _adapters(row, text, assumed)
+    devices = _devices(row, assumed)
+    batch = _wanted_batch(row, found.shape, seq_len, devices, device)
     given = Given(
-        devices=_devices(row, assumed),
+        devices=devices,
         seq_len=seq_len,
         precision=precision,
         tensor=count(row, "tp"),
         pipeline=count(row, "pp"),
         context=count(row, "cp"),
         micro_batch=count(row, "micro_batch_seqs"),
-        global_batch=count(row, "global_batch_seqs"),
+        global_batch=count(row, "global_batch_seqs") or batch,
+        batch_told=count(row, "global_batch_seqs") is not None,
+        fused_loss=bool(_FUSED_LOSS.search(text)),
         sharding=_sharding(row, text, assumed),
         recompute=_recompute(row, text, assumed),
         lora="lora_rank" in adapters,
         quantized=adapters.get("quantized_base", False),
     )
-    style, chosen = _layout(found.shape, device, given, text, assumed)
+    software = f"{row.get('framework', '')} {row.get('domain', '')}".lower()
+    if not row.get("framework", "").strip() and "zero" in row.get("sharding", "").lower():
+        software = "deepspeed"
+    style, chosen = _layout(found.shape, device, given, software, assumed)
     layout = _training_layout(row, found.shape, given, chosen, style, adapters, text, date, assumed)
     measure = measure_of(row, found.shape, layout, device)
     framework = row.get("framework", "").strip()
@@ -193,6 +201,21 @@ def _devices(row: Row, assumed: list[str]) -> int:
     return devices
 
 
+def _wanted_batch(row: Row, shape: TransformerShape, seq_len: int, devices: int, device: Device) -> int | None:
+    """Return the sequences of a step that a whole run of such a model takes.
+
+    GPT-3's table 2.1 (arXiv:2005.14165), LLaMA's section 2 (arXiv:2302.13971), Llama 3's table 4 (arXiv:2407.21783).
+    Benchmarks rather give each device its share, up to that batch; on TPUs beyond it.
+    """
+    if count(row, "micro_batch_seqs") is not None:
+        return None
+    size = shape.num_params
+    tokens = 2**19 if size < 1e9 else 2**21 if size < 5e9 else 2**22 if size < 2e11 else 2**24
+    sequences = max(1, tokens // seq_len)
+    whole = row.get("kind", "") == "full_run" or positive(row, "tokens_b", BILLIONS) is not None
+    return sequences if whole or (devices > sequences and not device.key.startswith("tpu")) else None
+
+
 def _adapters(row: Row, text: str, assumed: list[str]) -> dict[str, Any]:
     if not re.search(r"lora", text):
         return {}
@@ -249,11 +272,11 @@ def _recompute(row: Row, text: str, assumed: list[str]) -> str | None:
 
 
 def _layout(
-    shape: TransformerShape, device: Device, given: Given, text: str, assumed: list[str]
+    shape: TransformerShape, device: Device, given: Given, software: str, assumed: list[str]
 ) -> tuple[Style, Chosen]:
     alone = Chosen(tensor=1, pipeline=1, context=1, sharding="none", recompute="full", micro_batch=1)
     fits = needed_bytes(shape, given, alone) < 0.7 * device.memory_bytes
-    style = style_of(text, device, replicated_fits=fits)
+    style = style_of(software, device, replicated_fits=fits)
     if given.devices == 1:
         style = replace(REPLICATED, framework=style.framework)
     chosen = choose(shape, device, given, style)
@@ -277,7 +300,7 @@ def _training_layout(
     text: str, date: str | None, assumed: list[str],
 ) -> TrainingLayout:  # fmt: skip
     data = given.devices // (chosen.tensor * chosen.pipeline * chosen.context)
-    micro, batch = _batch(row, shape, given, chosen, data, text, assumed)
+    micro, batch = _batch(row, given, chosen, data, text, assumed)
     experts = max(block.mlp.experts for block in shape.all_blocks)
     expert_parallel = count(row, "ep") or 1
     if experts and not count(row, "ep") and style.model_parallel:
@@ -285,9 +308,7 @@ def _training_layout(
             size for size in (8, 4, 2, 1) if experts % size == 0 and (data * chosen.tensor) % size == 0
         )
         assumed.append(f"EP {expert_parallel}")
-    chunks = count(row, "vp") or (2 if "interleaved" in text else 1)
-    if chosen.pipeline == 1 or chosen.pipeline * chunks > shape.layers:
-        chunks = 1
+    chunks = _chunks(row, shape, given, chosen, style, text, assumed)
     # FlashAttention came to Megatron-LM and its forks in 2023.
     eager = bool(re.search(r"megatron-deepspeed|nvidia dle", text)) or (date is not None and date < "2023")
     try:
@@ -317,9 +338,25 @@ def _training_layout(
     return layout
 
 
-def _batch(
-    row: Row, shape: TransformerShape, given: Given, chosen: Chosen, data: int, text: str, assumed: list[str]
-) -> tuple[int, int]:
+def _chunks(
+    row: Row, shape: TransformerShape, given: Given, chosen: Chosen, style: Style, text: str, assumed: list[str]
+) -> int:
+    """Return the chunks of layers that a stage holds."""
+    if chosen.pipeline == 1:
+        return 1
+    told = count(row, "vp")
+    if told is not None or "interleaved" in text:
+        chunks = told or 2
+        return chunks if chosen.pipeline * chunks <= shape.layers else 1
+    if given.pipeline or style is not MEGATRON or re.search(r"deepspeed|neox", text):
+        return 1
+    # Megatron's recipes interleave, with some four layers to a chunk.
+    chunks = max(1, round(shape.layers / (4 * chosen.pipeline)))
+    assumed.append(f"{chunks} chunks a stage")
+    return chunks
+
+
+def _batch(row: Row, given: Given, chosen: Chosen, data: int, text: str, assumed: list[str]) -> tuple[int, int]:
     """Return micro-batch and global batch in sequences."""
     micro = chosen.micro_batch
     if "titan" in text and chosen.pipeline > 1:
@@ -328,21 +365,15 @@ def _batch(
     per_pass = micro * data
     if given.global_batch is not None:
         batch = max(1, round(given.global_batch / per_pass)) * per_pass
-        if abs(batch / given.global_batch - 1) > 0.25:
+        if given.batch_told and abs(batch / given.global_batch - 1) > 0.25:
             raise NotModeled("the sizes in the row don't divide each other")
-        if batch != given.global_batch:
+        if batch != given.global_batch or not given.batch_told:
             assumed.append(f"a batch of {batch}")
         return micro, batch
     accumulation = re.search(r"grad(?:ient)?[-_ ]?acc\w*[ =:]*(?:of )?(\d+)", row.get("note", "").lower())
     if accumulation:
         return micro, per_pass * int(accumulation[1])
-    if chosen.pipeline > 1:
-        batch = per_pass * chosen.pipeline * (1 if "titan" in text else 4)
-    elif given.micro_batch is not None or re.search(r"sft|lora|finetune|cv-", text):
-        batch = per_pass
-    else:
-        # GPT-3's table 2.1 (arXiv:2005.14165) and LLaMA's section 2 (arXiv:2302.13971).
-        tokens = 2**19 if shape.num_params < 1e9 else 2**21 if shape.num_params < 2e10 else 2**22
-        batch = max(1, round(tokens / given.seq_len / per_pass)) * per_pass
+    filling = 1 if chosen.pipeline == 1 else chosen.pipeline if "titan" in text else 8 * chosen.pipeline
+    batch = per_pass * filling
     assumed.append(f"a batch of {batch}")
     return micro, batch

@@ -173,11 +173,11 @@ def precision_of(row: Row, device: Device) -> tuple[str, str | None]:
     text = row.get("precision", "").lower()
     sixteen = "bf16-mixed" if device.bf16_flops_per_s or not device.fp16_flops_per_s else "fp16-mixed"
     if "fp4" in text:
-        return "fp8-mixed", "FP4 as FP8"
+        return "fp4-mixed", None
     if "fp8" in text or "int8" in text:
         return "fp8-mixed", "INT8 as FP8" if "int8" in text else None
     if "tf32" in text:
-        return "fp32", "TF32 as fp32"
+        return "tf32", None
     if re.search(r"fp32|float32|^32|single", text) and not re.search(r"16|mixed|amp", text):
         return "fp32", None
     if re.search(r"bf16|bfloat16", text):

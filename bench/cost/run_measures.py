@@ -125,19 +125,23 @@ def _run_hours(row: Row, layout: TrainingLayout) -> Measure | None:
 
 def _model_flops(row: Row, shape: TransformerShape, layout: TrainingLayout, device: Device) -> Measure | None:
     """Return a rate of FLOPs by the usual convention: 6 per parameter and token, all scores (arXiv:2204.02311)."""
-    teraflops, share = positive(row, "model_tflops_per_gpu"), positive(row, "mfu_pct")
-    assumed: tuple[str, ...] = ("FLOPs counted as 6N and full attention",)
-    kind = "model_tflops_per_gpu"
-    if teraflops is None and share is not None:
-        peak = device.bf16_flops_per_s or device.fp16_flops_per_s
-        if peak is None:
-            return None
-        kind, teraflops = "mfu_pct", share / 100 * peak / 1e12
-    if teraflops is None:
-        return None
     tokens = layout.global_batch_size * layout.seq_len
     flops = conventional_flops_per_token(shape, layout.seq_len) * tokens
-    return Measure(kind=kind, step_time_s=flops / (teraflops * 1e12 * layout.num_devices), assumed=assumed)
+    peak = device.bf16_flops_per_s or device.fp16_flops_per_s
+    recomputing = 4 / 3 if layout.recompute == "full" else 1.0
+    for kind, factor in (
+        ("model_tflops_per_gpu", 1.0), ("mfu_pct", 1.0), ("hw_tflops_per_gpu", recomputing), ("hfu_pct", recomputing),
+    ):  # fmt: skip
+        value = positive(row, kind)
+        if value is None or (kind.endswith("pct") and peak is None):
+            continue
+        rate = value / 100 * (peak or 0.0) if kind.endswith("pct") else value * 1e12
+        return Measure(
+            kind=kind,
+            step_time_s=flops * factor / (rate * layout.num_devices),
+            assumed=("FLOPs counted as 6N and full attention",),
+        )
+    return None
 
 
 def conventional_flops_per_token(shape: TransformerShape, seq_len: int) -> float:

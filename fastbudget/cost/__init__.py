@@ -2,7 +2,11 @@
 
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
+from .claims.claim import Claim
+from .claims.claim_checking import ClaimReport, check_claim
+from .claims.findings import Finding
 from .estimation import Estimate, estimate
+from .inference.inference_estimation import InferenceEstimate, estimate_inference
 from .job.job_accounting import JobCost, account_job
 from .job.job_conditions import JobConditions
 from .job.training_job import TrainingJob
@@ -28,7 +32,11 @@ __all__ = [
     "AllocatorConfig",
     "AllocatorReplay",
     "Candidate",
+    "Claim",
+    "ClaimReport",
     "Estimate",
+    "Finding",
+    "InferenceEstimate",
     "JobConditions",
     "JobCost",
     "LaunchConfig",
@@ -45,7 +53,9 @@ __all__ = [
     "TransformerMemory",
     "TransformerShape",
     "account_job",
+    "check_claim",
     "estimate",
+    "estimate_inference",
     "estimate_transformer",
     "job_cost",
     "known_presets",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date, datetime
 from functools import cache
 from importlib.resources import files
@@ -55,6 +55,10 @@ class Price:
                 f"The price of {self.device} must be a finite number of USD above 0 per device and hour, got "
                 f"{value!r}. Leave it out where none is known."
             )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields, the date as text."""
+        return asdict(self) | {"date": None if self.date is None else self.date.isoformat()}
 
 
 def find_price(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import Any
 
 from ...core.errors import InvalidInputError
 from ...core.interval import Interval
@@ -90,6 +91,17 @@ class JobCost:
     spot_price: Price | None
     extrapolating: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields; intervals as ``{"low", "mid", "high"}``, lines in seconds."""
+        values = {name: _plain(value) for name, value in vars(self).items() if name != "lines"}
+        return {"lines_s": {name: line.to_json() for name, line in self.lines.items()}} | values
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Interval | Price):
+        return value.to_json()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def account_job(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...hardware.devices import Device
 from ...hardware.prices import Price
-from .energy import grid_source
+from .energy import grid_kg_per_kwh, grid_source
 from .job_conditions import JobConditions
 from .training_job import TrainingJob
 
@@ -33,7 +33,10 @@ def assumptions_of(
         if conditions.pue is None:
             said.append("The data center's PUE is 1.25, 1.1 to 1.56; give pue if you know it.")
         if conditions.grid_kg_per_kwh is None:
-            said.append(f"CO2e: electricity of {conditions.region}, {grid_source(conditions.region)}.")
+            said.append(
+                f"CO2e: {grid_kg_per_kwh(conditions):.3f} kg per kWh, region {conditions.region} "
+                f"({grid_source(conditions.region)})."
+            )
     said.append(
         f"{job.buffer:.0%} are added for tuning and surprises."
         if job.buffer

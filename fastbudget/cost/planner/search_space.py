@@ -134,7 +134,8 @@ def layouts(
     The rules, each of which something in use enforces: sizes divide the devices, the heads, the experts and the
     batch; tensor parallelism stays within a node and divides the key-value heads or is a multiple of them
     (Megatron-LM, vLLM); a pipeline has no more chunks than layers and no fewer micro-batches than stages; with
-    several chunks the stages divide the micro-batches (Megatron-LM's interleaved schedule); a ring of context parallelism takes two pieces of the sequence per device; one rank shards nothing.
+    several chunks the stages divide the micro-batches (Megatron-LM's interleaved schedule); a ring of context
+    parallelism takes two pieces of the sequence per device; one rank shards nothing.
     """
     shape = job.shape
     assert space.tensor_parallels and space.pipeline_parallels and space.virtual_pipelines and space.shardings

@@ -18,6 +18,14 @@ _FAMILIES = (
     ("deepspeed", r"deepspeed|zero"),
     ("fsdp", r"fsdp|composer|foundry|fairseq|metaseq|lightning|lit-?gpt|fabric|nvidia dle|pytorch|torch|open_clip"),
 )
+# Their layers are compiled, or written as few kernels.
+FUSING_FAMILIES = ("mlperf", "megatron", "jax", "llm.c", "torchtitan")
+# They call attention written for each generation (cuDNN, vendors' kernels).
+NATIVE_ATTENTION_FAMILIES = ("mlperf", "megatron", "llm.c", "jax")
+# They overlap tensor-parallel collectives with products (Transformer Engine, XLA's collective matmul).
+OVERLAPPING_FAMILIES = ("mlperf", "megatron", "jax")
+# Whole steps are one launch, or launches come from C: Python's share of their cost is gone.
+GRAPH_FAMILIES = ("mlperf", "jax", "llm.c")
 _MLPERF_ROUNDS = {
     "0.7": 2020.5,
     "1.0": 2021.5,

@@ -115,7 +115,7 @@ def step_parts(shape: TransformerShape, layout: TrainingLayout, rates: Rates, li
         parts["data_communication"] = data_parallel_seconds(shape, layout, links, window)
         parts["optimizer"] = optimizer_seconds(shape, layout, rates)
         parts["offload"] = offload_seconds(shape, layout)
-        parts["fixed"] = rates.constants.step_s
+        parts["fixed"] = rates.step_s
     nodes = max(layout.num_devices / 8, 1.0)
     parts["stragglers"] = sum(parts.values()) * rates.constants.straggler * math.log2(nodes)
     return {name: seconds for name, seconds in parts.items() if seconds}
@@ -145,12 +145,12 @@ def _pass_parts(layer: LayerSeconds, layout: TrainingLayout, rates: Rates, *, re
         "memory_bound": layer.memory * passes,
         "recompute": recomputed,
     }
+    collectives = (2.0 if training else 1.0) + (1.0 if layout.recompute == "full" and training else 0.0)
+    parts["tensor_communication"] = layer.tensor * collectives * (1.0 - rates.tensor_overlap)
+    parts["expert_communication"] = layer.experts * collectives * (1.0 - constants.expert_overlap)
     device = sum(parts.values())
     host = layer.launches * (passes + repeated)
     parts["launch_floor"] = (device**_HOST_NORM + host**_HOST_NORM) ** (1.0 / _HOST_NORM) - device
-    collectives = (2.0 if training else 1.0) + (1.0 if layout.recompute == "full" and training else 0.0)
-    parts["tensor_communication"] = layer.tensor * collectives * (1.0 - constants.tensor_overlap)
-    parts["expert_communication"] = layer.experts * collectives
     if layer.context:
         hidden = constants.context_overlap * layer.attention
         exposed = max(layer.context - hidden, 0.0)

@@ -217,7 +217,7 @@ def _notes(shape: TransformerShape, layout: TrainingLayout) -> tuple[str, ...]:
         notes.append("The loss makes float32 copies of the logits.")
     if any(block.mlp.experts for block in shape.all_blocks):
         notes.append("Tokens are assumed to spread evenly over the experts.")
-    if layout.precision == "fp8-mixed":
+    if layout.precision in ("fp8-mixed", "fp4-mixed"):
         notes.append("Activations are counted as saved in 16 bits.")
     if layout.offload != "none":
         notes.append("Memory of the host is not counted.")
