@@ -32,8 +32,8 @@ class Candidate:
         memory: peak memory per rank.
         risks: in words, what fits in the middle of the estimate but not at its upper end; empty: ``fits`` is
             ``"yes"``.
-        rank: 0 on the Pareto front of cost and hours, 1 on the front without those, and so on; those at risk come
-            after all others.
+        rank: 0 on the Pareto front of cost and hours, 1 on the front without those, and so on; those with a risk
+            come after all without, those with two after those.
     """
 
     device: Device
@@ -109,8 +109,10 @@ class Candidate:
             return None if value is None else value.to_json()
 
         return {
+            "summary": self.summary,
             "hardware": self.device.key,
             "num_devices": self.num_devices,
+            "layout_words": layout_words(self.layout),
             "layout": {name: getattr(self.layout, name) for name in _LAYOUT_SHOWN},
             "fits": self.fits,
             "risks": list(self.risks),

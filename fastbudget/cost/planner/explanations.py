@@ -28,7 +28,7 @@ def why_best(plan: Plan, searched: Sequence[Searched]) -> str:
         _, its = _objective(plan, other)
         difference = _value(plan, other) / _value(plan, best) - 1
         sentences.append(
-            f"{relation}, {other.summary}, takes {difference:.1%} more {what} ({its}){_because(other, best)}."
+            f"{relation}, {other.summary}, takes {difference:.1%} more {what}: {its}{_because(other, best)}."
         )
     for other, exceeded in _better_but_over(plan, best, searched):
         _, its = _objective(plan, other)

@@ -23,12 +23,9 @@ def nearest_miss(search: PlanSearch, searched: Sequence[Searched]) -> NearestMis
     over = [pair for one in searched for pair in one.over]
     larger = _with_more_devices(search)
     if over:
-        candidate, exceeded = min(over, key=lambda pair: max(pair[1].values()))
+        candidate, exceeded = min(over, key=lambda pair: (pair[0].memory.fits != "yes", max(pair[1].values())))
         needs = {name: search.limits.given[name] * times for name, times in exceeded.items()}
-        words = [
-            f"needs {shown(name, value)} where {shown(name, search.limits.given[name])} are allowed"
-            for name, value in needs.items()
-        ]
+        words = [_need(search, candidate, name, value) for name, value in needs.items()]
         text = f"Nearest: {candidate.summary} {' and '.join(words)}."
     else:
         candidate, needs, text = None, *_memory(search, searched)
@@ -36,6 +33,13 @@ def nearest_miss(search: PlanSearch, searched: Sequence[Searched]) -> NearestMis
         needs["num_devices"] = larger.num_devices
         text += f" On more devices it fits: {larger.summary}, {larger.wall_hours.mid:,.0f} hours."
     return NearestMiss(text=text, needs=needs, candidate=candidate)
+
+
+def _need(search: PlanSearch, candidate: Candidate, name: str, value: float) -> str:
+    spent, limit = search.limits.spent(name, candidate.cost), shown(name, search.limits.given[name])
+    if spent is None:
+        return f"needs a limit of {name} to be left out, for its power is not known"
+    return f"needs {shown(name, value)} (up to {shown(name, spent.high)}) where {limit} are allowed"
 
 
 def _memory(search: PlanSearch, searched: Sequence[Searched]) -> tuple[dict[str, float], str]:

@@ -114,8 +114,8 @@ def ranked(candidates: Sequence[Candidate], axis: str, objective: str) -> tuple[
 
     result: list[Candidate] = []
     rank = 0
-    for fits in ("yes", "at risk"):
-        left = sorted((one for one in candidates if one.fits == fits), key=place)
+    for risks in sorted({len(one.risks) for one in candidates}):  # the fewer the better
+        left = sorted((one for one in candidates if len(one.risks) == risks), key=place)
         while left:
             front, behind, best = [], [], float("inf")
             for one in left:  # by the first coordinate, so one is beaten unless its second is the least so far
