@@ -61,7 +61,7 @@ class _StagePeak:
         gradients = sum(times * self._gradient(group) for group, times in self._groups)
         # Other frameworks hold gradients from the start; PyTorch frees them after the step.
         held = gradients if layout.framework != "pytorch" else 0
-        moments = [gradients + states.step_temporary([group for group, times in self._groups for _ in range(times)])]
+        moments = [gradients + states.step_temporary(self._groups)]
 
         gathered = sum(times * gathered_bytes(states, group) for group, _, times in self._layers)
         always_gathered = gathered if self._keeps_gathered else 0

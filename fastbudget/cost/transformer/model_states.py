@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -239,8 +240,8 @@ class StateBytes:
         total = states + master
         return total if layout.sharding == "none" else self._divided(total, group)
 
-    def step_temporary(self, groups: list[ParameterGroup]) -> int:
-        """Bytes of temporaries of the optimizer step.
+    def step_temporary(self, groups: Sequence[tuple[ParameterGroup, int]]) -> int:
+        """Bytes of temporaries of the optimizer step over groups, each with how often it occurs.
 
         PyTorch's foreach AdamW holds the square root of all second moments at once (``exp_avg_sq_sqrt`` in
         torch/optim/adamw.py), in 2.0 also the denominator made of it. DeepSpeed's fused Adam needs neither but
@@ -250,15 +251,15 @@ class StateBytes:
         if layout.offload != "none":
             return 0
         ranks = 1 if layout.sharding == "none" else layout.shard_ranks
-        trained = sum(self.trained(group) for group in groups) // ranks
+        trained = sum(times * self.trained(group) for group, times in groups) // ranks
         if layout.framework == "deepspeed" and self.has_master and layout.trains_all:
             return 4 * (min(trained, _DEEPSPEED_SUBGROUP) if layout.sharding == "zero3" else trained)
         if layout.framework == "megatron" or layout.optimizer != "adamw" or layout.optimizer_kernels == "fused":
             return 0
-        sizes = [self._one_value(group) // ranks for group in groups]
         if layout.optimizer_kernels == "for-loop":
-            return max(size * max(group.parts) // sum(group.parts) for size, group in zip(sizes, groups, strict=True))
-        return sum(sizes) * (2 if layout.optimizer_kernels == "foreach-2.0" else 1)
+            return max(self._one_value(group) // ranks * max(group.parts) // sum(group.parts) for group, _ in groups)
+        total = sum(times * (self._one_value(group) // ranks) for group, times in groups)
+        return total * (2 if layout.optimizer_kernels == "foreach-2.0" else 1)
 
     def _one_value(self, group: ParameterGroup) -> int:
         """Bytes of one value per trained element, in its own type."""

@@ -344,7 +344,7 @@ class TrainingStepScript:
             self._allocate_parts("optimizer_state", self._states.optimizer(group), group)
 
     def _optimizer_step(self) -> None:
-        total = self._states.step_temporary(self._all_groups)
+        total = self._states.step_temporary([(group, 1) for group in self._all_groups])
         whole = max(sum(self._states.trained(group) for group in self._all_groups), 1)
         made = []
         for group in self._all_groups:
