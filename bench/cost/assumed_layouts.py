@@ -75,18 +75,27 @@ class Chosen:
     micro_batch: int
 
 
-def style_of(software: str, device: Device, *, replicated_fits: bool) -> Style:
-    """Return how the software of a row divides models."""
+def style_of(software: str, device: Device, *, pipeline: bool, replicated_fits: bool) -> Style:
+    """Return how the software of a row divides models.
+
+    Args:
+        software: framework and domain, in lower case.
+        device: the accelerator.
+        pipeline: the row names stages, which software of one's own does as Megatron-LM does.
+        replicated_fits: a device holds all states.
+    """
     if device.key.startswith("tpu"):
         return SHARDED
-    if "megatron" in software or (re.search(r"nemo|neox|mlperf", software) and "deepspeed n" not in software):
-        return MEGATRON if "tinygrad" not in software else REPLICATED
+    if re.search(r"megatron|nemo|neox|nanotron|mlperf", software) and not re.search(r"deepspeed n|tinygrad", software):
+        return MEGATRON
     if "llm.c" in software:
         return HAND_WRITTEN
     if "deepspeed" in software:
         return DEEPSPEED
     if re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
         return SHARDED
+    if pipeline:
+        return MEGATRON
     return REPLICATED if replicated_fits else SHARDED
 
 
