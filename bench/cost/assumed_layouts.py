@@ -53,6 +53,7 @@ class Given:
     tensor: int | None
     pipeline: int | None
     context: int | None
+    experts: int | None
     micro_batch: int | None
     global_batch: int | None
     batch_told: bool
@@ -182,7 +183,9 @@ def needed_bytes(shape: TransformerShape, given: Given, chosen: Chosen) -> float
     memory is the estimator's business.
     """
     shards = given.devices // (chosen.tensor * chosen.pipeline)
-    params = shape.num_params / (chosen.tensor * chosen.pipeline)
+    routed = sum(block.expert_params(shape.hidden) for block in shape.all_blocks)
+    divided = max(chosen.tensor, given.experts or (8 if routed else 1))
+    params = ((shape.num_params - routed) / chosen.tensor + routed / divided) / chosen.pipeline
     if given.lora:
         weights = params * (0.55 if given.quantized else 2.0)
         states = weights / shards if chosen.sharding == "zero3" else weights

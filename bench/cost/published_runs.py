@@ -125,6 +125,7 @@ def read_run(row: Row) -> PublishedRun:
         fused_loss=bool(_FUSED_LOSS.search(text)),
         sharding=_sharding(row, text, assumed),
         recompute=_recompute(row, text, assumed),
+        experts=count(row, "ep"),
         lora="lora_rank" in adapters,
         quantized=adapters.get("quantized_base", False),
     )
@@ -249,8 +250,8 @@ def _sharding(row: Row, text: str, assumed: list[str]) -> str | None:
         if re.search(r"hsdp|hybrid", source):
             assumed.append("sharded over all ranks")
         if re.search(r"fsdp|full_shard|fully.sharded|hsdp|hybrid", source):
-            # With stages, parameters stay gathered between micro-batches (Llama 3, torchtitan's default).
-            return "zero2" if (count(row, "pp") or 1) > 1 else "zero3"
+            # With stages, parameters stay gathered and gradients are reduced once a step (torchtitan's default).
+            return "zero1" if (count(row, "pp") or 1) > 1 else "zero3"
         if re.search(r"\bddp\b|no_shard", source):
             return "none"
         if re.search(r"distributed.optimizer", source):
