@@ -301,7 +301,7 @@ def check_memory(checked: CheckedClaim) -> Iterator[Finding]:
     if checked.model is None or claim.offloads or claim.num_devices is None:
         return
     # Gradients can be used up layer by layer, so weights alone are sure to be there.
-    width = 0.5 if claim.quantized else 2.0
+    width = 0.5 if claim.quantized else 1.0 if claim.precision in ("fp8", "fp4") else 2.0
     needed = width * checked.model.shape.num_params
     if claim.params and claim.active_params:
         needed = width * claim.params
@@ -310,8 +310,8 @@ def check_memory(checked: CheckedClaim) -> Iterator[Finding]:
         yield Finding(
             kind="impossible",
             about="memory",
-            message=f"The weights of {checked.model.words} take {format_bytes(needed)} at least, more than the {format_bytes(device.memory_bytes * count)} of "
-            f"{count} {device.name}. Was something offloaded or quantized?",
+            message=f"The weights of {checked.model.words} take {format_bytes(needed)} at least, more than the "
+            f"{format_bytes(device.memory_bytes * count)} of {count} {device.name}. Was it offloaded or quantized?",
         )
 
 
