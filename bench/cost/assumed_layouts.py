@@ -76,13 +76,14 @@ class Chosen:
     micro_batch: int
 
 
-def style_of(software: str, device: Device, *, pipeline: bool, replicated_fits: bool) -> Style:
+def style_of(software: str, device: Device, *, pipeline: bool, sharding: str | None, replicated_fits: bool) -> Style:
     """Return how the software of a row divides models.
 
     Args:
         software: framework and domain, in lower case.
         device: the accelerator.
         pipeline: the row names stages, which software of one's own does as Megatron-LM does.
+        sharding: what the row says of it.
         replicated_fits: a device holds all states.
     """
     if device.key.startswith("tpu"):
@@ -95,8 +96,8 @@ def style_of(software: str, device: Device, *, pipeline: bool, replicated_fits: 
         return DEEPSPEED
     if re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
         return SHARDED
-    if pipeline:
-        return MEGATRON
+    if pipeline or (sharding in ("none", "zero1") and not replicated_fits):
+        return MEGATRON  # parameters that nobody shards must be divided
     return REPLICATED if replicated_fits else SHARDED
 
 

@@ -281,7 +281,8 @@ def _layout(
 ) -> tuple[Style, Chosen]:
     alone = Chosen(tensor=1, pipeline=1, context=1, sharding="none", recompute="full", micro_batch=1)
     fits = needed_bytes(shape, given, alone) < 0.7 * device.memory_bytes
-    style = style_of(software, device, pipeline=(given.pipeline or 1) > 1, replicated_fits=fits)
+    pipeline = (given.pipeline or 1) > 1
+    style = style_of(software, device, pipeline=pipeline, sharding=given.sharding, replicated_fits=fits)
     if given.devices == 1:
         style = replace(REPLICATED, framework=style.framework)
     chosen = choose(shape, device, given, style)
