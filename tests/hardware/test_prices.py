@@ -57,7 +57,7 @@ def test_a_price_is_a_finite_number_above_0(wrong):
 
 
 def test_unknown_names_are_answered():
-    with pytest.raises(InvalidInputError, match="Unknown provider 'nebuis'.*Did you mean 'nebius'"):
+    with pytest.raises(InvalidInputError, match=r"Unknown provider 'nebuis'.*Did you mean 'nebius'"):
         find_price("h100", provider="nebuis")
     with pytest.raises(InvalidInputError, match="Unknown hardware"):
         find_price("h10")
@@ -99,5 +99,5 @@ def test_a_wrong_file_is_explained(tmp_path, text, expected):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(ConfigurationError, match="nowhere.toml can't be read"):
+    with pytest.raises(ConfigurationError, match=r"nowhere\.toml can't be read"):
         price_for("h100", tmp_path / "nowhere.toml")
