@@ -102,7 +102,7 @@ def test_wrong_conditions_are_explained(fields, expected):
 
 
 def test_an_unknown_region_is_answered():
-    with pytest.raises(fb.InvalidInputError, match="Unknown region 'franc'.*Did you mean 'france'"):
+    with pytest.raises(fb.InvalidInputError, match=r"Unknown region 'franc'.*Did you mean 'france'"):
         account(conditions=fb.JobConditions(region="franc"))
 
 
