@@ -53,6 +53,7 @@ class Given:
     tensor: int | None
     pipeline: int | None
     context: int | None
+    experts: int | None
     micro_batch: int | None
     global_batch: int | None
     batch_told: bool
@@ -75,18 +76,28 @@ class Chosen:
     micro_batch: int
 
 
-def style_of(software: str, device: Device, *, replicated_fits: bool) -> Style:
-    """Return how the software of a row divides models."""
+def style_of(software: str, device: Device, *, pipeline: bool, sharding: str | None, replicated_fits: bool) -> Style:
+    """Return how the software of a row divides models.
+
+    Args:
+        software: framework and domain, in lower case.
+        device: the accelerator.
+        pipeline: the row names stages, which software of one's own does as Megatron-LM does.
+        sharding: what the row says of it.
+        replicated_fits: a device holds all states.
+    """
     if device.key.startswith("tpu"):
         return SHARDED
-    if "megatron" in software or (re.search(r"nemo|neox|mlperf", software) and "deepspeed n" not in software):
-        return MEGATRON if "tinygrad" not in software else REPLICATED
+    if re.search(r"megatron|nemo|neox|nanotron|mlperf", software) and not re.search(r"deepspeed n|tinygrad", software):
+        return MEGATRON
     if "llm.c" in software:
         return HAND_WRITTEN
     if "deepspeed" in software:
         return DEEPSPEED
     if re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
         return SHARDED
+    if pipeline or (sharding in ("none", "zero1") and not replicated_fits):
+        return MEGATRON  # parameters that nobody shards must be divided
     return REPLICATED if replicated_fits else SHARDED
 
 
@@ -173,7 +184,9 @@ def needed_bytes(shape: TransformerShape, given: Given, chosen: Chosen) -> float
     memory is the estimator's business.
     """
     shards = given.devices // (chosen.tensor * chosen.pipeline)
-    params = shape.num_params / (chosen.tensor * chosen.pipeline)
+    routed = sum(block.expert_params(shape.hidden) for block in shape.all_blocks)
+    divided = max(chosen.tensor, given.experts or (8 if routed else 1))
+    params = ((shape.num_params - routed) / chosen.tensor + routed / divided) / chosen.pipeline
     if given.lora:
         weights = params * (0.55 if given.quantized else 2.0)
         states = weights / shards if chosen.sharding == "zero3" else weights

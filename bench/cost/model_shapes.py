@@ -20,7 +20,7 @@ _SIZE = re.compile(r"^(?:\d+x)?\d+(?:\.\d+)?[bmt]$")
 _NOT_TRANSFORMERS = (
     (r"resnet|ssd|retinanet|maskrcnn|unet|efficient|nnu|dlrm|dcn|rnnt|minigo|gnn|rgat|convnext|yolo", "no transformer"),
     (r"diffusion|flux|imagen\b|sdxl", "a diffusion model"),
-    (r"mamba|jamba|zamba|rwkv|hyena|retnet|nemotron-?_?(3|h\b)|nemotron-h", "layers other than attention"),
+    (r"mamba|jamba|zamba|rwkv|hyena|retnet|nemotron[-_ ]?(3[-_ .]|h\b)", "layers other than attention"),
     (r"llava|vlm|flamingo|-vl\b", "an image encoder beside the language model"),
     (r"dino|mae\b|clip|siglip|ssl-vision|simclr", "vision training with several views or towers"),
     (r"grpo|\bppo\b|rlhf", "reinforcement learning"),
@@ -37,6 +37,7 @@ _SPELLINGS = (
     (r"^llama-3-405b", "llama-3.1-405b"),
     (r"^llama-3[02](\.5)?b", "llama-33b"),
     (r"^llama-65\.\db", "llama-65b"),
+    (r"^llama-2-34b", "codellama-34b"),
     (r"^deepseek-?v(?=[23])", "deepseek-v"),
     (r"^bloom(-176b)?$", "bloom-176b"),
     (r"^bloomz", "bloom"),

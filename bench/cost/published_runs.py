@@ -28,7 +28,9 @@ KILO = {"k": 1024.0}
 _SUSPECT = re.compile(r"inconsistent|incomplete|estimate\b|scaled from|suspect|implausible|none published", re.I)
 _FUSED_LOSS = re.compile(r"llm\.c|megatron|nemo|neox|maxtext|jax|mlperf|liger|chunked|cut.cross|compile")
 _TRAINER_STYLE = re.compile(r"hf trainer|axolotl|swift|llama-?factory|peft|unsloth|trl|torchtune|\blora\b")
-_RUN_HOURS = 21 * 24  # a full run whose number of devices isn't told is taken to have lasted three weeks, as LLaMA's
+# A full run whose number of devices isn't told is taken to have lasted three weeks, as LLaMA's; the largest up to
+# three months.
+_RUN_HOURS, _LONGEST_HOURS = 21 * 24, 90 * 24
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +125,7 @@ def read_run(row: Row) -> PublishedRun:
         fused_loss=bool(_FUSED_LOSS.search(text)),
         sharding=_sharding(row, text, assumed),
         recompute=_recompute(row, text, assumed),
+        experts=count(row, "ep"),
         lora="lora_rank" in adapters,
         quantized=adapters.get("quantized_base", False),
     )
@@ -195,7 +198,7 @@ def _devices(row: Row, assumed: list[str]) -> int:
         return round(hours / wall)
     devices = 8
     if hours is not None:
-        while devices * _RUN_HOURS * 2**0.5 < hours:
+        while devices * (_RUN_HOURS * 2**0.5 if devices < 2048 else _LONGEST_HOURS) < hours:
             devices *= 2
     assumed.append(f"{devices} devices")
     return devices
@@ -247,7 +250,8 @@ def _sharding(row: Row, text: str, assumed: list[str]) -> str | None:
         if re.search(r"hsdp|hybrid", source):
             assumed.append("sharded over all ranks")
         if re.search(r"fsdp|full_shard|fully.sharded|hsdp|hybrid", source):
-            return "zero3"
+            # With stages, parameters stay gathered and gradients are reduced once a step (torchtitan's default).
+            return "zero1" if (count(row, "pp") or 1) > 1 else "zero3"
         if re.search(r"\bddp\b|no_shard", source):
             return "none"
         if re.search(r"distributed.optimizer", source):
@@ -265,7 +269,8 @@ def _recompute(row: Row, text: str, assumed: list[str]) -> str | None:
         return "none"
     if "checkpointing" in text:
         return "full"
-    if _TRAINER_STYLE.search(text) and "mlperf" not in text and "megatron" not in text:
+    tuning = re.search(r"sft|lora|finetun", f"{text} {row.get('kind', '')}")
+    if tuning and _TRAINER_STYLE.search(text) and not re.search(r"mlperf|megatron|nemo", text):
         assumed.append("full recompute")  # the recipes of these trainers switch it on
         return "full"
     return None
@@ -276,7 +281,8 @@ def _layout(
 ) -> tuple[Style, Chosen]:
     alone = Chosen(tensor=1, pipeline=1, context=1, sharding="none", recompute="full", micro_batch=1)
     fits = needed_bytes(shape, given, alone) < 0.7 * device.memory_bytes
-    style = style_of(software, device, replicated_fits=fits)
+    pipeline = (given.pipeline or 1) > 1
+    style = style_of(software, device, pipeline=pipeline, sharding=given.sharding, replicated_fits=fits)
     if given.devices == 1:
         style = replace(REPLICATED, framework=style.framework)
     chosen = choose(shape, device, given, style)
@@ -308,7 +314,7 @@ def _training_layout(
             size for size in (8, 4, 2, 1) if experts % size == 0 and (data * chosen.tensor) % size == 0
         )
         assumed.append(f"EP {expert_parallel}")
-    chunks = _chunks(row, shape, given, chosen, style, text, assumed)
+    chunks = _chunks(row, shape, given, chosen, style, batch // (micro * data), text, assumed)
     # FlashAttention came to Megatron-LM and its forks in 2023.
     eager = bool(re.search(r"megatron-deepspeed|nvidia dle", text)) or (date is not None and date < "2023")
     try:
@@ -339,8 +345,9 @@ def _training_layout(
 
 
 def _chunks(
-    row: Row, shape: TransformerShape, given: Given, chosen: Chosen, style: Style, text: str, assumed: list[str]
-) -> int:
+    row: Row, shape: TransformerShape, given: Given, chosen: Chosen, style: Style, micro_batches: int, text: str,
+    assumed: list[str],
+) -> int:  # fmt: skip
     """Return the chunks of layers that a stage holds."""
     if chosen.pipeline == 1:
         return 1
@@ -348,9 +355,11 @@ def _chunks(
     if told is not None or "interleaved" in text:
         chunks = told or 2
         return chunks if chosen.pipeline * chunks <= shape.layers else 1
-    if given.pipeline or style is not MEGATRON or re.search(r"deepspeed|neox", text):
+    if style is not MEGATRON or re.search(r"deepspeed|neox|1f1b", text):
         return 1
-    # Megatron's recipes interleave, with some four layers to a chunk.
+    if given.pipeline and micro_batches >= 4 * given.pipeline:
+        return 1
+    # Recipes interleave where bubbles would be long, with some four layers to a chunk.
     chunks = max(1, round(shape.layers / (4 * chosen.pipeline)))
     assumed.append(f"{chunks} chunks a stage")
     return chunks

@@ -174,7 +174,7 @@ def precision_of(row: Row, device: Device) -> tuple[str, str | None]:
     sixteen = "bf16-mixed" if device.bf16_flops_per_s or not device.fp16_flops_per_s else "fp16-mixed"
     if "fp4" in text:
         return "fp4-mixed", None
-    if "fp8" in text or "int8" in text:
+    if re.search(r"fp8|float8|e4m3|int8", text):
         return "fp8-mixed", "INT8 as FP8" if "int8" in text else None
     if "tf32" in text:
         return "tf32", None

@@ -7,15 +7,15 @@ from typing import Any
 
 import typer
 
-_WIDTH = 24
+_WIDTH = 19
 _LINES = {
     "start_up": "start-up",
     "warm_up": "warm-up",
     "steps": "steps",
     "evaluation": "evaluation",
     "checkpoints": "checkpoints",
-    "restarts": "restarts after faults",
-    "spot_interruptions": "spot interruptions",
+    "restarts": "restarts",
+    "spot_interruptions": "spot reclaims",
     "buffer": "buffer",
 }
 
@@ -98,7 +98,7 @@ def _show_time(document: dict[str, Any]) -> None:
     typer.echo("the step's time goes to:")
     for name, seconds in parts:
         if seconds >= 0.01 * total:
-            _line(f"  {name.replace('_', ' ')}", f"{seconds / total:.0%}")
+            typer.echo(f"  {seconds / total:4.0%} {name.replace('_', ' ')}")
 
 
 def _show_job(job: dict[str, Any]) -> None:
@@ -128,9 +128,9 @@ def _show_inference(document: dict[str, Any]) -> None:
     _interval("prefill", document["prefill_s"], format_seconds)
     _interval("decoding a token", document["decode_step_s"], format_seconds)
     _interval("whole request", document["request_s"], format_seconds)
-    _interval("output tokens per second", document["output_tokens_per_s"], "{:,.1f}".format)
-    _money("USD per million read", document["usd_per_million_input_tokens"])
-    _money("USD per million made", document["usd_per_million_output_tokens"])
+    _interval("output tokens/s", document["output_tokens_per_s"], "{:,.1f}".format)
+    _money("USD per M tok. in", document["usd_per_million_input_tokens"])
+    _money("USD per M tok. out", document["usd_per_million_output_tokens"])
 
 
 def _line(label: str, text: str) -> None:

@@ -30,7 +30,7 @@ class Price:
         instance: what is rented; None where the price is no instance's.
         region: where; None where the source doesn't say.
         spot: the device may be taken away at any time.
-        date: the day the price was read; None for a price of the user's without one.
+        date: the day of the snapshot that holds it; None for a price of the user's without one.
         source: where it was read.
         verified: whether it was read there; else it is from memory.
         choice: why this one of several: ``"only offer"``, ``"median of 5 providers"``, ``"cheapest of nebius"``,

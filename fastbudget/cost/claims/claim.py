@@ -12,6 +12,8 @@ from ...core.errors import InvalidInputError, did_you_mean
 from ...hardware.devices import Device, find_device
 from ..transformer.transformer_shape import TransformerShape
 
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
@@ -23,7 +25,7 @@ class Claim:
         active_params: those that a token passes through, in a mixture of experts.
         device: what it runs on.
         num_devices: how many.
-        precision: ``"bf16"``, ``"fp16"``, ``"fp8"``, ``"tf32"`` or ``"fp32"``.
+        precision: one of ``PRECISIONS``; None: 16 bits.
         seq_len: tokens of a sequence.
         global_batch_size: sequences of an optimizer step.
         tokens_per_step: tokens of an optimizer step.
@@ -84,6 +86,10 @@ class Claim:
     offloads: bool = False
 
     def __post_init__(self) -> None:
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise InvalidInputError(
+                f"A claim's precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}."
+            )
         for name in _NUMBERS:
             value = getattr(self, name)
             if value is None:

@@ -12,8 +12,10 @@ from .findings import Finding
 from .peaks import dense_peak, is_right_peak, name_of_peak
 from .plausible_model import ClaimedModel, fastest_tokens_per_s
 
-# Attention counted or not, causal or not, 6N or exact: conventions of MFU differ by up to this.
-_CONVENTIONS = 0.30
+# MFU and FLOP/s beside the conventions there are: attention counted, at half, or not.
+_CONVENTIONS = 0.20
+# Hardware FLOPs with everything recomputed, beside the model's.
+_RECOMPUTED = 4 / 3
 # Rates of the same thing, rounded as people round.
 _ROUNDING = 0.15
 # A run takes longer than its steps: evaluation, saves, restarts. More than this is another run.
@@ -173,15 +175,26 @@ def check_rate(checked: CheckedClaim) -> Iterator[Finding]:
     _, precision = dense_peak(device, claim.precision)
     checked.checked.append(f"{format_count(achieved, 'FLOP/s')} per device against the {precision} peak")
     if achieved > checked.peak:
-        hint = (
-            " A higher precision's peak is lower: was it trained in bf16?" if precision in ("TF32", "float32") else ""
+        yield _above_peak(
+            checked,
+            achieved,
+            f"{format_count(achieved, 'FLOP/s')} per device is more than the dense {precision} peak of {device.name}, "
+            f"{format_count(checked.peak, 'FLOP/s')}.",
         )
-        yield Finding(
-            kind="impossible",
-            about="speed",
-            message=f"{format_count(achieved, 'FLOP/s')} per device is more than the dense {precision} peak of "
-            f"{device.name}, {format_count(checked.peak, 'FLOP/s')}.{hint}",
-        )
+
+
+def _above_peak(checked: CheckedClaim, achieved: float, words: str) -> Finding:
+    claim, device = checked.claim, checked.claim.device
+    assert device is not None
+    if claim.precision is None:
+        for kind, name in (("fp8", "FP8"), ("fp4", "FP4")):
+            narrow = getattr(device, f"{kind}_flops_per_s")
+            if narrow is not None and achieved <= _HIGHEST_MFU * narrow:
+                words = f"{words} It is possible in {name}, {format_count(narrow, 'FLOP/s')}: say so."
+                return Finding(kind="implausible", about="speed", message=words)
+    elif claim.precision in ("tf32", "fp32") and achieved <= (device.bf16_flops_per_s or 0):
+        words = f"{words} It is possible in bf16, {format_count(device.bf16_flops_per_s or 0, 'FLOP/s')}."
+    return Finding(kind="impossible", about="speed", message=words)
 
 
 def check_precision(checked: CheckedClaim) -> Iterator[Finding]:
@@ -220,28 +233,28 @@ def check_speed(checked: CheckedClaim) -> Iterator[Finding]:
             f"{precision} peak of {device.name}"
         )
         if share > 1:
-            yield Finding(kind="impossible", about="speed", message=f"{words}.")
+            yield _above_peak(checked, implied, f"{words}.")
         elif share > _HIGHEST_MFU:
             yield Finding(kind="implausible", about="speed", message=f"{words}, above every published training run.")
         else:
             yield from _beyond_model(checked, source, rate, model)
         if source not in checked.rates:
             continue
-        if claim.mfu and claim.mfu <= 1 and abs(share / claim.mfu - 1) > _CONVENTIONS:
-            used = implied / claim.mfu
-            name = name_of_peak(used, device, claim.precision, tolerance=0.12)
+        least, most = (rate * flops for flops in model.flops_by_convention)
+        if claim.mfu and claim.mfu <= 1 and not _within(claim.mfu * checked.peak, least, most):
+            name = name_of_peak(implied / claim.mfu, device, claim.precision, tolerance=0.12)
             cause = f" It was divided by {name}." if name else ""
-            yield Finding(
-                kind="contradictory",
-                about="mfu",
-                message=f"MFU {claim.mfu:.1%} is stated. {words}.{cause}",
-            )
-        if stated and not 1 / (1 + _CONVENTIONS) <= stated / implied <= (4 / 3) * (1 + _CONVENTIONS):
+            yield Finding(kind="contradictory", about="mfu", message=f"MFU {claim.mfu:.1%} is stated. {words}.{cause}")
+        if stated and not _within(stated, least, most * _RECOMPUTED):
             yield Finding(
                 kind="contradictory",
                 about="speed",
                 message=f"{format_count(stated, 'FLOP/s')} per device are stated. {words}.",
             )
+
+
+def _within(value: float, least: float, most: float) -> bool:
+    return least / (1 + _CONVENTIONS) <= value <= most * (1 + _CONVENTIONS)
 
 
 def _beyond_model(checked: CheckedClaim, source: str, rate: float, model: ClaimedModel) -> Iterator[Finding]:
@@ -287,19 +300,18 @@ def check_memory(checked: CheckedClaim) -> Iterator[Finding]:
             )
     if checked.model is None or claim.offloads or claim.num_devices is None:
         return
-    # Weights alone where they are frozen; weights and gradients in 16 bits where they are trained.
-    width = 0.5 if claim.quantized else 2.0 if claim.lora else 4.0
+    # Gradients can be used up layer by layer, so weights alone are sure to be there.
+    width = 0.5 if claim.quantized else 1.0 if claim.precision in ("fp8", "fp4") else 2.0
     needed = width * checked.model.shape.num_params
     if claim.params and claim.active_params:
         needed = width * claim.params
-    checked.checked.append(f"{format_bytes(needed)} of states at least against the memory of {count} devices")
+    checked.checked.append(f"{format_bytes(needed)} of weights against the memory of {count} devices")
     if needed > capacity * count:
         yield Finding(
             kind="impossible",
             about="memory",
-            message=f"Weights{' and gradients' if width == 4 else ''} of {checked.model.words} take "
-            f"{format_bytes(needed)} at least, more than the {format_bytes(device.memory_bytes * count)} of "
-            f"{count} {device.name}. Was something offloaded, quantized or frozen?",
+            message=f"The weights of {checked.model.words} take {format_bytes(needed)} at least, more than the "
+            f"{format_bytes(device.memory_bytes * count)} of {count} {device.name}. Was it offloaded or quantized?",
         )
 
 
@@ -341,7 +353,7 @@ def check_agreement(checked: CheckedClaim) -> Iterator[Finding]:
         yield from _agree(checked, "USD", claim.cost_usd, "price x GPU-hours", usd, _ROUNDING)
     if claim.total_flops and claim.total_tokens and checked.model:
         flops = claim.total_tokens * checked.model.flops_per_token
-        yield from _agree(checked, "FLOPs", claim.total_flops, "tokens x FLOPs per token", flops, _CONVENTIONS + 0.1)
+        yield from _agree(checked, "FLOPs", claim.total_flops, "tokens x FLOPs per token", flops, 2 * _CONVENTIONS)
 
 
 def _agree(

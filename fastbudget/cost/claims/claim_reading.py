@@ -127,6 +127,7 @@ def _read_words(text: _Text) -> None:
         (r"(?:bf16|bfloat16)(?:[- ]mixed)?\b", "precision", "bf16"),
         (r"(?:fp16|float16|half)(?:[- ]mixed)?\b", "precision", "fp16"),
         (r"(?:fp8|float8|mxfp8)(?:[- ]mixed)?\b", "precision", "fp8"),
+        (r"(?:nvfp4|mxfp4|fp4)\b", "precision", "fp4"),
         (r"(?:tf32|tensorfloat-?32)\b", "precision", "tf32"),
         (r"(?:fp32|float32)\b", "precision", "fp32"),
     ):

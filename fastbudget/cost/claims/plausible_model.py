@@ -17,12 +17,21 @@ from .claim import Claim
 
 # A size as people round it ("7B" for 6.74) still means the model of that size.
 _ROUNDED = 0.09
+# A mixture of experts is meant only by its exact size: a dense model of it computes several times more.
+_EXACT = 0.01
 # Names such as "gpt2" also stand for the family; then the stated size counts.
 _OTHER_SIZE = 0.25
 _USUAL_SEQ_LEN = 2048
 # What is fastest where a claim doesn't say its software.
 _FAST_SOFTWARE = ("MLPerf v5.1", "Megatron 2025", "llm.c 2025")
-_PRECISIONS = {"bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed", "tf32": "tf32", "fp32": "fp32"}
+_PRECISIONS = {
+    "bf16": "bf16-mixed",
+    "fp16": "fp16-mixed",
+    "fp8": "fp8-mixed",
+    "fp4": "fp4-mixed",
+    "tf32": "tf32",
+    "fp32": "fp32",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +42,16 @@ class ClaimedModel:
         shape: its shape, said or typical of its size.
         words: how it was found.
         seq_len: tokens of a sequence, said or usual.
-        flops_per_token: model FLOPs of training on a token.
+        flops_per_token: model FLOPs of training on a token, causal attention at half.
+        flops_by_convention: the fewest and the most that people count for the same: without attention, and with
+            all of its square and the embedding.
     """
 
     shape: TransformerShape
     words: str
     seq_len: int
     flops_per_token: float
+    flops_by_convention: tuple[float, float]
 
 
 def model_of(claim: Claim) -> ClaimedModel | None:
@@ -51,8 +63,15 @@ def model_of(claim: Claim) -> ClaimedModel | None:
     seq_len = claim.seq_len or usual
     # With adapters the frozen weights need no gradients.
     passes = 2.0 if claim.lora else 3.0
+    half = forward_flops_per_token(shape, seq_len)
+    none = forward_flops_per_token(shape, 1)
+    embedding = 2.0 * shape.vocab * shape.embedding_width
     return ClaimedModel(
-        shape=shape, words=words, seq_len=seq_len, flops_per_token=passes * forward_flops_per_token(shape, seq_len)
+        shape=shape,
+        words=words,
+        seq_len=seq_len,
+        flops_per_token=passes * half,
+        flops_by_convention=(passes * none, passes * (none + 2.0 * (half - none) + embedding)),
     )
 
 
@@ -124,20 +143,23 @@ def _shape_of(claim: Claim) -> tuple[TransformerShape | None, str]:
 
 @lru_cache(maxsize=256)
 def _preset_of_size(params: float) -> str | None:
-    """Return the dense decoder of about that size, or None."""
-    sizes = {name: shape.num_params for name, shape in _dense_decoders().items()}
-    near = min(sizes, key=lambda name: abs(sizes[name] - params))
-    return near if abs(sizes[near] - params) <= _ROUNDED * params else None
+    """Return the decoder of about that size, or None."""
+
+    def apart(shape: TransformerShape) -> float:
+        return abs(shape.num_params - params) / params
+
+    near = [
+        (apart(shape), name)
+        for name, shape in _decoders().items()
+        if apart(shape) <= (_EXACT if any(block.mlp.experts for block in shape.blocks) else _ROUNDED)
+    ]
+    return min(near)[1] if near else None
 
 
 @lru_cache(maxsize=1)
-def _dense_decoders() -> dict[str, TransformerShape]:
+def _decoders() -> dict[str, TransformerShape]:
     shapes = {name: read_transformer(name) for name in known_presets()}
-    return {
-        name: shape
-        for name, shape in shapes.items()
-        if shape.causal and not shape.encoder_blocks and not any(block.mlp.experts for block in shape.blocks)
-    }
+    return {name: shape for name, shape in shapes.items() if shape.causal and not shape.encoder_blocks}
 
 
 @lru_cache(maxsize=256)

@@ -16,10 +16,13 @@ from ..runtime.calibration import Calibration, read_calibration
 from ..runtime.step_time import StepTime, estimate_step_time
 from ..transformer.training_layout import TrainingLayout
 from ..transformer.transformer_config import read_transformer
+from ..transformer.transformer_flops import step_flops
 from ..transformer.transformer_memory import TransformerMemory, estimate_transformer_memory
 from ..transformer.transformer_shape import TransformerShape
 
 PRECISIONS = ("fp32", "bf16", "fp16")
+# A kernel of a graph still starts after the one before it: about a tenth of a launch by the host. An assumption.
+_GRAPH_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +139,12 @@ def estimate_inference(
     def timed(layout: TrainingLayout) -> tuple[Interval, StepTime]:
         layout.check(shape)
         step = estimate_step_time(shape, layout, device, software=software, calibration=measured)
-        return _without_launches(step) if cuda_graphs else step.seconds, step
+        return _launched_as_graph(step) if cuda_graphs else step.seconds, step
 
     prefill_s, _ = timed(reading)
+    prefill_s = _at_least(prefill_s, _arithmetic_s(shape, reading, device))
     decode_step_s, decoding = timed(halfway)
+    decode_step_s = _at_least(decode_step_s, _reading_s(shape, halfway, device))
     request_s = prefill_s + decode_step_s.scaled(output_len)  # one time model, so their errors are one error
     memory = estimate_transformer_memory(shape, full, device)
     paid = price_for(device, price)
@@ -166,10 +171,31 @@ def estimate_inference(
     )
 
 
-def _without_launches(step: StepTime) -> Interval:
-    """Return a step's time without waiting for the host."""
-    share = 1.0 - step.parts.get("launch_floor", 0.0) / step.seconds.mid
-    return step.seconds.scaled(share)
+def _launched_as_graph(step: StepTime) -> Interval:
+    """Return a step's time without most of the waiting for the host."""
+    waiting = step.parts.get("launch_floor", 0.0) * (1.0 - _GRAPH_SHARE)
+    return step.seconds.scaled(1.0 - waiting / step.seconds.mid)
+
+
+def _at_least(seconds: Interval, floor: float) -> Interval:
+    """Return the interval above what the device's peaks allow."""
+    return Interval(max(seconds.low, floor), max(seconds.mid, floor), max(seconds.high, floor))
+
+
+def _arithmetic_s(shape: TransformerShape, layout: TrainingLayout, device: Device) -> float:
+    """Seconds that the FLOPs take at the device's peak."""
+    kind = "fp32" if layout.precision == "fp32" else "fp16" if layout.precision == "fp16" else "bf16"
+    peak = getattr(device, f"{kind}_flops_per_s") or device.fp16_flops_per_s
+    return 0.0 if peak is None else step_flops(shape, layout) / (peak * layout.num_devices)
+
+
+def _reading_s(shape: TransformerShape, layout: TrainingLayout, device: Device) -> float:
+    """Seconds that reading the weights which a token needs, and the cache, takes at the peak bandwidth."""
+    if device.memory_bytes_per_s is None:
+        return 0.0
+    embedding = 0 if shape.tied else shape.embedding_params  # looked up, not read
+    weights = (shape.num_active_params - embedding) * layout.compute_bytes
+    return (weights + _kv_cache_bytes(shape, layout)) / (device.memory_bytes_per_s * layout.num_devices)
 
 
 def _kv_cache_bytes(shape: TransformerShape, layout: TrainingLayout) -> int:

@@ -32,8 +32,8 @@ CHECKPOINT_BYTES_PER_S = Interval(2.3e12 / 40 / 48 / 5, 2.3e12 / 40 / 48, 7e12 /
 
 # 90% of a normal distribution lie below this many standard deviations.
 _Z80 = 1.2816
-# Beyond this ratio of a saved segment to the time between interruptions a job makes no headway.
-_HOPELESS = 3.0
+# Segment, save and restart over the time between interruptions: beyond this a job makes hardly any headway.
+_HOPELESS = 2.0
 _SHORTEST_S = 1.0
 
 

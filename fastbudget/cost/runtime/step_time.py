@@ -8,7 +8,7 @@ computation can't hide, the optimizer's step and what every step takes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.interval import Interval
 from ...hardware.devices import Device
@@ -25,6 +25,8 @@ from .step_interval import extrapolated_dimensions, step_interval
 
 # How sharply the slower of the device and the host wins: their p-norm.
 _HOST_NORM = 4.0
+# Up to so many rows a matrix product is thin.
+_THIN_ROWS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +71,13 @@ def estimate_step_time(
         InvalidInputError: the device has no peak, or the calibration is another device's.
     """
     rates = achievable_rates(device, layout.precision, software=software, calibration=calibration, constants=constants)
+    if layout.mode == "decode" or (layout.mode == "infer" and layout.micro_batch_tokens <= _THIN_ROWS):
+        # Products of few rows have kernels of their own, which wait for the weights and for nothing else.
+        rates = replace(rates, size_scale=0.0, multiprocessors=None)
     links = links_of(device, rates.constants, calibration)
     parts = step_parts(shape, layout, rates, links)
-    mid = sum(parts.values())
     extrapolating = extrapolated_dimensions(shape, layout, device, rates, links, software)
-    seconds = step_interval(mid, len(extrapolating), calibrated=rates.calibrated)
+    seconds = step_interval(parts, shape, rates, len(extrapolating))
     flops = step_flops(shape, layout)
     peak = rates.peak_flops_per_s * layout.num_devices
     return StepTime(
