@@ -285,7 +285,8 @@ def main() -> None:
     for row in document["speed"]:
         print(
             f"{row['plan']:26} {row['layouts']:7,} layouts in {row['seconds']:5.2f} s: {row['layouts_per_s']:8,.0f}/s, "
-            f"10,000 in {row['seconds_per_10_000']:.2f} s ({row['cpu_seconds_per_10_000']:.2f} s of a core); {row['best']}"
+            f"10,000 in {row['seconds_per_10_000']:.2f} s ({row['cpu_seconds_per_10_000']:.2f} s of a core); "
+            f"{row['best']}"
         )
     found = document["verdicts"]
     print(
