@@ -13,11 +13,12 @@ from .outcomes import REFUSED, print_json, reported
 if TYPE_CHECKING:
     from ..cost import Candidate, Plan
 
-HELP = """Search devices, parallelism, micro-batch, recompute and precision for the cheapest or fastest way to train.
-
-What is shown fits memory with a margin to spare, and the upper end of the whole job's 80% interval, its buffer for
-surprises included, is within budget and deadline; where only the middle is, it is "at risk". Exit code 4 when
-nothing fits; the nearest miss is shown with its number."""
+HELP = (
+    "Search devices, parallelism, micro-batch, recompute and precision for the cheapest or fastest way to train.\n\n"
+    "What fits has memory to spare, and the upper end of the whole job's 80% interval, its buffer for surprises "
+    'included, is within budget and deadline; where only the middle is, it is "at risk". Exit code 4 when nothing '
+    "fits; the nearest miss is shown with its number."
+)
 EPILOG = (
     "Example: fastbudget plan llama-3-8b --tokens 1e12 --seq-len 8192 --global-batch 1024 --hardware h100-sxm "
     "--hardware a100-80gb --max-devices 512 --max-usd 2e6 --deadline-hours 720 --plot front.svg "

@@ -31,6 +31,15 @@ def test_the_python_in_the_guides_runs(tmp_path):
     assert "8393728" in done.stdout and " yes" in done.stdout and "GiB reserved" in done.stdout
 
 
+def test_the_python_in_the_guide_to_plans_runs(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "plan.md").read_text(), re.DOTALL)
+    sizes = '{"train_batch_size": 64, "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8}'
+    (tmp_path / "ds_config.json").write_text(sizes)
+    done = run_python(["-c", "\n".join(blocks)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "is the cheapest that fits" in done.stdout and done.stdout.rstrip().endswith("no ()")
+
+
 def test_the_readme_names_the_two_commands():
     text = (ROOT / "README.md").read_text()
     assert "pip install . && fastbudget run digits" in text
