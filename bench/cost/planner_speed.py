@@ -212,7 +212,7 @@ def exhaustive() -> list[dict[str, Any]]:
         value = (
             None
             if found is None or found.fits != "yes"
-            else found.usd
+            else found.cost_usd
             if plan.objective == "cost"
             else found.wall_hours
         )

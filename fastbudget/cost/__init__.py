@@ -13,7 +13,8 @@ from .job.training_job import TrainingJob
 from .job.whole_job import job_cost
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
 from .planner.candidates import Candidate
-from .planner.launch_config import LaunchConfig, read_launch_config
+from .planner.launch_config import LaunchConfig
+from .planner.launch_reading import read_launch_config
 from .planner.planned import NearestMiss, Plan
 from .planner.planning import plan
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog

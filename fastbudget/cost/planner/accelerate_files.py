@@ -13,6 +13,7 @@ from ...core.errors import ConfigurationError, InvalidInputError
 from ..transformer.training_layout import TrainingLayout
 from .deepspeed_files import deepspeed_values, from_deepspeed
 from .launch_config import LaunchConfig, is_true, read_json_or_yaml, whole_number
+from .torchrun_command import nodes_for
 
 _PRECISIONS = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed", "fp8": "fp8-mixed"}
 # FSDP version 1 by name or by the number of torch.distributed.fsdp.ShardingStrategy.
@@ -168,7 +169,7 @@ def write_accelerate(
     if layout.expert_parallel > 1:
         raise InvalidInputError(f"Accelerate's file can't say expert_parallel={layout.expert_parallel}.")
     kind, section = {"deepspeed": _as_deepspeed, "megatron": _as_megatron}.get(layout.framework, _as_pytorch)(layout)
-    nodes = max(1, -(-layout.num_devices // devices_per_node))
+    nodes = nodes_for(layout.num_devices, devices_per_node)
     values = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": kind,
@@ -225,7 +226,6 @@ def _as_pytorch(layout: TrainingLayout) -> tuple[str, dict[str, Any]]:
         "fsdp_reshard_after_forward": layout.sharding == "zero3",
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-        "fsdp_cpu_ram_efficient_loading": True,
         "fsdp_offload_params": layout.offload == "all",
         "fsdp_activation_checkpointing": layout.recompute == "full",
     }

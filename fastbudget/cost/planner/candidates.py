@@ -65,7 +65,7 @@ class Candidate:
         return self.cost.gpu_hours
 
     @property
-    def usd(self) -> Interval | None:
+    def cost_usd(self) -> Interval | None:
         """Money; None where no price is known."""
         return self.cost.usd
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from .candidates import Candidate, layout_words
@@ -76,7 +77,7 @@ def next_constraint(plan: Plan, searched: Sequence[Searched]) -> str:
 
 def _objective(plan: Plan, one: Candidate) -> tuple[str, str]:
     """Return what is minimized, in a word, and its value with the 80% interval."""
-    money = one.usd if plan.cost_axis == "usd" else one.gpu_hours
+    money = one.cost_usd if plan.cost_axis == "usd" else one.gpu_hours
     assert money is not None
     unit = "USD" if plan.cost_axis == "usd" else "device-hours"
     hours = one.wall_hours
@@ -120,7 +121,8 @@ def _better_but_over(
 ) -> list[tuple[Candidate, dict[str, float]]]:
     """Return the candidates beyond a limit that would be better, those nearest to their limits first."""
     over = [pair for one in searched for pair in one.over if _value(plan, pair[0]) < _value(plan, best)]
-    return sorted(over, key=lambda pair: max(pair[1].values()))
+    known = [pair for pair in over if isfinite(max(pair[1].values()))]
+    return sorted(known, key=lambda pair: max(pair[1].values()))
 
 
 def _is_same(one: Candidate, other: Candidate) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from ...core.errors import InvalidInputError
@@ -26,6 +27,7 @@ def nearest_miss(search: PlanSearch, searched: Sequence[Searched]) -> NearestMis
         candidate, exceeded = min(over, key=lambda pair: (pair[0].memory.fits != "yes", max(pair[1].values())))
         needs = {name: search.limits.given[name] * times for name, times in exceeded.items()}
         words = [_need(search, candidate, name, value) for name, value in needs.items()]
+        needs = {name: value for name, value in needs.items() if isfinite(value)}
         text = f"Nearest: {candidate.summary} {' and '.join(words)}."
     else:
         candidate, needs, text = None, *_memory(search, searched)

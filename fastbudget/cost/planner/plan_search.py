@@ -191,7 +191,7 @@ class PlanSearch:
         return {on.device.key: MemoryVerdicts(self.job.shape, on.device) for on in self.devices}
 
     def _cost_axis(self, candidates: list[Candidate]) -> tuple[str, tuple[str, ...]]:
-        unpriced = sorted({one.device.key for one in candidates if one.usd is None})
+        unpriced = sorted({one.device.key for one in candidates if one.cost_usd is None})
         if not unpriced:
             return "usd", ()
         if self.limits.usd is not None:

@@ -100,7 +100,7 @@ class Plan:
 
 def cost_of(candidate: Candidate, axis: str) -> float:
     """Return a candidate's cost, the middle of its interval."""
-    interval = candidate.usd if axis == "usd" else candidate.gpu_hours
+    interval = candidate.cost_usd if axis == "usd" else candidate.gpu_hours
     assert interval is not None
     return interval.mid
 

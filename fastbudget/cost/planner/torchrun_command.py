@@ -28,13 +28,21 @@ _TOLD = (
 )
 
 
+def nodes_for(num_devices: int, devices_per_node: int) -> int:
+    """Return the fewest nodes over which devices spread evenly, no more than ``devices_per_node`` on each."""
+    nodes = -(-num_devices // devices_per_node)
+    while num_devices % nodes:
+        nodes += 1
+    return nodes
+
+
 def torchrun_command(layout: TrainingLayout, script: str = "train.py", *, devices_per_node: int = 8) -> str:
     """Return the shell command that starts ``script`` on every device of a layout.
 
     On several machines it is run on each, with ``HEAD_NODE`` set to the name of one. The layout itself is in the
     environment variable ``FASTBUDGET_LAYOUT``, as JSON, for the script to read: torchrun knows processes only.
     """
-    nodes = -(-layout.num_devices // devices_per_node)
+    nodes = nodes_for(layout.num_devices, devices_per_node)
     told = json.dumps({name: getattr(layout, name) for name in _TOLD})
     if nodes == 1:
         where = f"--standalone --nproc-per-node {layout.num_devices}"

@@ -9,8 +9,8 @@ import pytest
 from fastbudget.core.errors import ConfigurationError, InvalidInputError
 from fastbudget.cost.planner.accelerate_files import write_accelerate
 from fastbudget.cost.planner.deepspeed_files import write_deepspeed
-from fastbudget.cost.planner.launch_config import read_launch_config
-from fastbudget.cost.planner.torchrun_command import write_torchrun
+from fastbudget.cost.planner.launch_reading import read_launch_config
+from fastbudget.cost.planner.torchrun_command import nodes_for, write_torchrun
 from fastbudget.cost.transformer.training_layout import TrainingLayout
 
 
@@ -251,3 +251,8 @@ def test_torchrun_on_several_machines(tmp_path):
     write_torchrun(tmp_path / "launch.sh", layout(num_devices=64))
     text = (tmp_path / "launch.sh").read_text()
     assert "--nnodes 8 --nproc-per-node 8" in text and '"${HEAD_NODE:?}:29500"' in text
+
+
+@pytest.mark.parametrize(("devices", "nodes"), [(1, 1), (8, 1), (9, 3), (12, 2), (64, 8)])
+def test_devices_spread_evenly_over_the_fewest_nodes(devices, nodes):
+    assert nodes_for(devices, 8) == nodes

@@ -74,7 +74,7 @@ def test_the_plan_is_what_trying_every_layout_finds(what, hardware, keywords):
                 estimate, cost = in_full(what, layout, device)
                 if estimate.memory.device_bytes * (1 + MARGIN) <= device.memory_bytes and cost.wall_hours.high <= limit:
                     best = min(best, cost.usd.mid if plan.objective == "cost" else cost.wall_hours.mid)
-    found = plan.best.usd if plan.objective == "cost" else plan.best.wall_hours
+    found = plan.best.cost_usd if plan.objective == "cost" else plan.best.wall_hours
     assert plan.fits == "yes"
     assert found.mid == pytest.approx(best, rel=1e-6)
 
@@ -87,7 +87,7 @@ def test_candidates_are_what_the_public_estimates_say():
         estimate, cost = in_full(what, one.layout, one.device)
         assert estimate.memory.fits == one.memory.fits != "no"
         assert estimate.step_time_s == one.step_time.seconds
-        assert cost.usd == one.usd and cost.wall_hours == one.wall_hours
+        assert cost.usd == one.cost_usd and cost.wall_hours == one.wall_hours
         assert (one.fits == "yes") == (one.memory.fits == "yes")
 
 
@@ -110,12 +110,12 @@ def test_ranks_are_those_of_comparing_all_pairs():
     sure = [one for one in plan.candidates if one.fits == "yes"]
 
     def beats(one, other):
-        mine, its = (one.usd.mid, one.wall_hours.mid), (other.usd.mid, other.wall_hours.mid)
+        mine, its = (one.cost_usd.mid, one.wall_hours.mid), (other.cost_usd.mid, other.wall_hours.mid)
         return all(a <= b for a, b in zip(mine, its, strict=True)) and mine != its
 
     front = [one for one in sure if not any(beats(other, one) for other in sure)]
     assert {id(one) for one in plan.front} == {id(one) for one in front}
-    assert plan.best.usd.mid == min(one.usd.mid for one in sure)
+    assert plan.best.cost_usd.mid == min(one.cost_usd.mid for one in sure)
     ranks = [one.rank for one in plan.candidates]
     assert ranks == sorted(ranks)
     assert ranked(plan.candidates, "usd", "time")[0].wall_hours.mid == min(one.wall_hours.mid for one in sure)
@@ -136,7 +136,7 @@ def test_llama_7b_takes_what_it_took():
 
 
 def test_a_budget_below_the_cheapest_is_answered_by_how_much():
-    cheapest = llama_7b().best.usd.mid
+    cheapest = llama_7b().best.cost_usd.mid
     plan = llama_7b(budget={"usd": 0.9 * cheapest})
     assert plan.fits == "no" and plan.best is None and plan.front == ()
     assert plan.rejected["budget"] > 1000
@@ -156,7 +156,7 @@ def test_only_the_middle_within_the_budget_is_at_risk():
 
 def test_every_limit_holds():
     free = llama_7b(objective="time").best
-    for name, value in (("usd", free.usd), ("gpu_hours", free.gpu_hours), ("kwh", free.cost.kwh)):
+    for name, value in (("usd", free.cost_usd), ("gpu_hours", free.gpu_hours), ("kwh", free.cost.kwh)):
         plan = llama_7b(objective="time", budget={name: value.low / 4})
         assert plan.fits == "no", name
         assert plan.nearest_miss.needs[name] > value.low / 4
@@ -222,7 +222,7 @@ def test_without_a_price_cost_is_counted_in_device_hours():
     device = unpriced()
     what = job("gpt2", seq_len=1024)
     plan = fb.plan(what, hardware=device, max_devices=4)
-    assert plan.cost_axis == "gpu_hours" and plan.best.usd is None and "No price" in plan.notes[0]
+    assert plan.cost_axis == "gpu_hours" and plan.best.cost_usd is None and "No price" in plan.notes[0]
     with pytest.raises(InvalidInputError, match="needs the price"):
         fb.plan(what, hardware=device, max_devices=4, budget={"usd": 100})
     assert fb.plan(what, hardware=device, max_devices=4, budget={"usd": 1e4}, price=2.0).cost_axis == "usd"
@@ -231,7 +231,7 @@ def test_without_a_price_cost_is_counted_in_device_hours():
 def test_the_budgets_own_price_counts():
     budget = fb.Budget(usd=1e6, usd_per_device_hour=10.0)
     plan = fb.plan(job("gpt2", seq_len=1024), hardware="a100-80gb", max_devices=2, budget=budget)
-    assert plan.best.usd.mid == pytest.approx(10 * plan.best.gpu_hours.mid)
+    assert plan.best.cost_usd.mid == pytest.approx(10 * plan.best.gpu_hours.mid)
     with pytest.raises(InvalidInputError, match="give one"):
         fb.plan(job(), hardware="a100-80gb", budget=budget, price=2.0)
 
@@ -319,4 +319,4 @@ def test_a_job_is_a_job():
 
 def test_an_interval_is_needed_for_cost():
     plan = fb.plan(job("gpt2", seq_len=1024), hardware="a100-80gb", max_devices=1)
-    assert isinstance(plan.best.usd, Interval) and cost_of(plan.best, "usd") == plan.best.usd.mid
+    assert isinstance(plan.best.cost_usd, Interval) and cost_of(plan.best, "usd") == plan.best.cost_usd.mid
