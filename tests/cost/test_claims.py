@@ -86,6 +86,17 @@ READ = {
     "$672": {"cost_usd": 672},
     "2.4M USD": {"cost_usd": 2.4e6},
     "$3.50/GPU/h": {"usd_per_device_hour": 3.5},
+    "tokens/step=524288; gpus=8": {"tokens_per_step": 524288, "num_devices": 8},
+    "tokens/s: 1.2M": {"tokens_per_s_unlabeled": 1.2e6},
+    "tokens/s 1,200,000": {"tokens_per_s_unlabeled": 1.2e6},
+    "24k tokens/s 56% MFU": {"tokens_per_s_unlabeled": 24e3, "mfu": 0.56},
+    "1000 steps 2 s/step": {"steps": 1000, "step_time_s": 2.0},
+    "524\u202f288 tokens/step": {"tokens_per_step": 524288},
+    "8×A100\u201180GB": {"num_devices": 8, "device": "a100-sxm-80gb"},
+    "batch of 12 sequences of 1024 tokens": {"global_batch_size": 12, "seq_len": 1024},
+    "~1.02M A100 GPU hours": {"gpu_hours": 1.02e6, "device": "a100-sxm-80gb"},
+    "a 4090": {"num_devices": 1, "device": "rtx-4090"},
+    "4090 tokens/s": {"tokens_per_s_unlabeled": 4090},
 }
 
 
