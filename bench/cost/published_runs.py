@@ -27,7 +27,7 @@ from fastbudget.hardware import Device
 KILO = {"k": 1024.0}
 _SUSPECT = re.compile(r"inconsistent|incomplete|estimate\b|scaled from|suspect|implausible|none published", re.I)
 _FUSED_LOSS = re.compile(r"llm\.c|megatron|nemo|neox|maxtext|jax|mlperf|liger|chunked|cut.cross|compile")
-_TRAINER_STYLE = re.compile(r"hf trainer|axolotl|swift|llama-?factory|peft|unsloth|trl|torchtune|\blora\b")
+_TRAINER_STYLE = re.compile(r"hf trainer|axolotl|swift|llama-?factory|peft|unsloth|trl|\blora\b")
 # A full run whose number of devices isn't told is taken to have lasted three weeks, as LLaMA's; the largest up to
 # three months.
 _RUN_HOURS, _LONGEST_HOURS = 21 * 24, 90 * 24
@@ -160,6 +160,8 @@ def _precision(row: Row, device: Device, text: str, assumed: list[str]) -> str:
         assumed.append(f"precision {precision}")
         return precision
     precision, assumption = precision_of(row, device)
+    if precision == "bf16-mixed" and re.search(r"torchtune|axolotl|unsloth", text):
+        precision = "bf16"  # these hold the weights themselves in 16 bits
     if assumption:
         assumed.append(assumption)
     return precision
@@ -168,14 +170,16 @@ def _precision(row: Row, device: Device, text: str, assumed: list[str]) -> str:
 def _seq_len(row: Row, found: FoundModel, text: str, date: str | None, assumed: list[str]) -> int:
     if found.seq_len:
         return found.seq_len
-    if "mlperf-bert" in text:
-        # Submissions leave out padding, about half of the 512: Krell et al. 2021 (arXiv:2107.02027).
+    length = count(row, "seq_len", KILO)
+    if length is None and (named := re.search(r"\bseq(?:[ _]?len(?:gth)?)?[ =:]*(\d+)(k?)\b", text)):
+        length = int(named[1]) * (1024 if named[2] else 1)
+    if length == 512 and re.search(r"mlperf-bert|nvidia dle", text):
+        # These leave out padding or sort by length (github.com/NVIDIA/lddl), and about half of 512 tokens of
+        # Wikipedia's sequences is padding: Krell et al. 2021 (arXiv:2107.02027).
         assumed.append("256 of 512 tokens are no padding")
         return 256
-    if (length := count(row, "seq_len", KILO)) is not None:
+    if length is not None:
         return length
-    if named := re.search(r"\bseq(?:[ _]?len(?:gth)?)?[ =:]*(\d+)(k?)\b", text):
-        return int(named[1]) * (1024 if named[2] else 1)
     name = model_name(row.get("model", ""))
     for start, usual in (("gpt2", 1024), ("gpt-2", 1024), ("bert", 512), ("llama-2", 4096), ("llama-3", 8192)):
         if name.startswith(start):
@@ -282,7 +286,14 @@ def _layout(
     alone = Chosen(tensor=1, pipeline=1, context=1, sharding="none", recompute="full", micro_batch=1)
     fits = needed_bytes(shape, given, alone) < 0.7 * device.memory_bytes
     pipeline = (given.pipeline or 1) > 1
-    style = style_of(software, device, pipeline=pipeline, sharding=given.sharding, replicated_fits=fits)
+    style = style_of(
+        software,
+        device,
+        params=shape.num_params,
+        pipeline=pipeline,
+        sharding=given.sharding,
+        replicated_fits=fits,
+    )
     if given.devices == 1:
         style = replace(REPLICATED, framework=style.framework)
     chosen = choose(shape, device, given, style)
