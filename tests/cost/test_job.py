@@ -311,6 +311,16 @@ def test_a_busy_node_draws_what_was_measured():
     assert PUE.low >= 1
 
 
+def test_without_a_power_limit_there_is_no_energy():
+    tpu = find_device("tpu-v5p")
+    assert tpu.tdp_w is None
+    found = account_job(
+        job(), step_time_s=STEP, mfu=0.4, layout=job().layout(), device=tpu, conditions=fb.JobConditions()
+    )
+    assert found.kwh is None and found.co2e_kg is None and found.usd.mid > 0
+    assert any("power" in words for words in found.assumptions)
+
+
 def test_emissions_follow_the_grid():
     france = account(conditions=fb.JobConditions(region="france"), num_devices=8)
     poland = account(conditions=fb.JobConditions(region="Poland"), num_devices=8)
