@@ -80,15 +80,30 @@ class PublishedRun:
         return {**values, "hardware": self.device, "software": self.software, "tokens": tokens}
 
 
-def read_runs(path: Path) -> tuple[list[PublishedRun], Counter[str]]:
-    """Return the runs of a table that can be estimated, and why the others can't with how many they are."""
+def read_runs(*paths: Path) -> tuple[list[PublishedRun], Counter[str]]:
+    """Return the runs of tables that can be estimated, and why the others can't with how many they are.
+
+    A figure that an earlier table has too counts once.
+    """
     runs: list[PublishedRun] = []
     reasons: Counter[str] = Counter()
-    for row in read_rows(path):
-        try:
-            runs.append(read_run(row))
-        except NotModeled as reason:
-            reasons[str(reason)] += 1
+    seen: set[tuple[object, ...]] = set()
+    for path in paths:
+        found = set()
+        for row in read_rows(path):
+            try:
+                run = read_run(row)
+            except NotModeled as reason:
+                reasons[str(reason)] += 1
+                continue
+            speed = round(run.tokens_per_step / run.step_time_s / run.layout.num_devices, 1)
+            figure = (run.publisher, run.shape.num_params, run.device.key, speed)
+            found.add(figure)
+            if figure in seen:
+                reasons["the same figure in another table"] += 1
+            else:
+                runs.append(run)
+        seen |= found
     return runs, reasons
 
 
