@@ -230,4 +230,5 @@ def publisher_of(row: Row) -> str:
         return re.sub(r"_v\d+(\.\d+)?$", "", found[1].removesuffix(".git"))
     if found := re.search(r"https?://(?:www\.)?([\w.-]+)", original):
         return found[1]
-    return " ".join(re.sub(r"[^\w.+-]+", " ", original).split()[:2]) or "unknown"
+    name = " ".join(re.sub(r"[^\w.+-]+", " ", original).split()[:2]) or "unknown"
+    return {"LLaMA paper": "arXiv:2302.13971"}.get(name, name)
