@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import product
 
 from ...core.errors import InvalidInputError
-from ...hardware.devices import Device
+from ...hardware.devices import Device, known_devices
 from ..job.job_accounting import account_job
 from ..job.job_conditions import JobConditions
 from ..job.training_job import TrainingJob
@@ -94,16 +94,18 @@ class PlanSearch:
         """
         searched: list[Searched] = []
         rejected: Counter[str] = Counter()
-        refused: InvalidInputError | None = None
+        refused: dict[str, InvalidInputError] = {}
         for on, precision, count in self._groups():
+            reason = "precision"  # the device may lack it
             try:
+                self._rates(on, precision)
+                reason = "interruptions"  # so many devices may fail faster than the job restarts
                 searched.append(self.on_count(on, count, precision))
             except InvalidInputError as error:
-                # A device may lack a precision, and many spot nodes may never finish; others may do.
-                refused = refused or error
-                rejected["spot" if str(error).startswith("spot:") else "precision"] += combinations(on.space)
+                refused.setdefault(str(error), error)
+                rejected[reason] += combinations(on.space)
         if refused and not searched:
-            raise refused
+            raise next(iter(refused.values()))
         for one in searched:
             rejected.update(_rejected(one))
         num_layouts = sum(one.found.count for one in searched)
@@ -120,7 +122,7 @@ class PlanSearch:
             limits=self.limits,
             rejected=dict(rejected),
             num_layouts=num_layouts,
-            notes=notes,
+            notes=(*notes, *refused),
         )
         if not candidates:
             return replace(result, nearest_miss=nearest_miss(self, searched))
@@ -184,6 +186,11 @@ class PlanSearch:
         return Candidate(device=device, layout=layout, step_time=step, cost=cost, memory=memory, risks=risks)
 
     def _rates(self, on: SearchedDevice, precision: str) -> Rates:
+        kind = precision.removesuffix("-mixed")
+        if not _computes(on.device, kind):
+            raise InvalidInputError(
+                f"{on.device.name} has no {kind} units: choose another precision than {precision!r} or other hardware."
+            )
         return achievable_rates(on.device, precision, software=self.software, calibration=on.calibration)
 
     @cached_property
@@ -213,3 +220,12 @@ def _rejected(one: Searched) -> dict[str, int]:
         exceeded = one.over[-1][1]
         counts[reason_of(max(exceeded, key=lambda name: exceeded[name]))] = left
     return {reason: count for reason, count in counts.items() if count}
+
+
+def _computes(device: Device, kind: str) -> bool:
+    """Whether a device, or another of its architecture where its own figure is not known, has units for a type.
+
+    Estimates go on with a wider type's rate; nobody would plan with that.
+    """
+    alike = [one for one in known_devices() if one.architecture is not None and one.architecture == device.architecture]
+    return kind == "fp32" or any(getattr(one, f"{kind}_flops_per_s") is not None for one in (device, *alike))

@@ -36,13 +36,14 @@ class Plan:
         objective: ``"cost"`` or ``"time"``.
         cost_axis: what cost is: ``"usd"``, or ``"gpu_hours"`` where a price is missing.
         limits: what may be spent.
-        rejected: layouts left out by reason: ``divisibility``, ``memory``, ``budget``, ``deadline``, ``precision``,
-            ``spot``; and ``slower``, those that another on the same devices beats.
+        rejected: layouts left out by reason: ``divisibility``, ``memory``, ``budget``, ``deadline``, ``precision``
+            (which a device lacks), ``interruptions`` (faster than the job restarts); and ``slower``, those that
+            another on the same devices beats.
         num_layouts: layouts that can run on the devices, memory and limits aside.
         why_best: in words, what the best candidate beats and by how much; empty where there is none.
         next_constraint: in words, what keeps it from being better; empty likewise.
         nearest_miss: where nothing fits.
-        notes: what was assumed.
+        notes: what was assumed, and why some devices or precisions were left out.
     """
 
     candidates: tuple[Candidate, ...]

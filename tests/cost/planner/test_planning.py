@@ -320,3 +320,19 @@ def test_a_job_is_a_job():
 def test_an_interval_is_needed_for_cost():
     plan = fb.plan(job("gpt2", seq_len=1024), hardware="a100-80gb", max_devices=1)
     assert isinstance(plan.best.cost_usd, Interval) and cost_of(plan.best, "usd") == plan.best.cost_usd.mid
+
+
+def test_what_a_device_lacks_leaves_the_others():
+    plan = fb.plan(job(), hardware=["v100", "h100-sxm"], precisions=["fp8-mixed"], max_devices=8, **FEW)
+    assert {one.device.key for one in plan.candidates} == {"h100-sxm"} and plan.rejected["precision"] > 0
+    assert any("V100" in note and "no fp8 units" in note for note in plan.notes)
+    with pytest.raises(InvalidInputError, match="no bf16 units"):
+        fb.plan(job(), hardware=["v100", "t4"])
+    # Another Hopper board's figure is as good.
+    assert fb.plan(job(), hardware="h100-sxm-96gb", device_counts=[8], price=2.0, **FEW).best
+
+
+def test_devices_that_fail_too_often_leave_out_what_can_not_finish():
+    fragile = fb.JobConditions(device_hours_between_failures=200.0, restart_s=4000.0)
+    plan = fb.plan(job(tokens=1e12), hardware="h100-sxm", device_counts=[8, 256], conditions=fragile, **FEW)
+    assert plan.rejected["interruptions"] > 0 and {one.num_devices for one in plan.candidates} == {8}
