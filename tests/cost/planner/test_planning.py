@@ -333,6 +333,6 @@ def test_what_a_device_lacks_leaves_the_others():
 
 
 def test_devices_that_fail_too_often_leave_out_what_can_not_finish():
-    fragile = fb.JobConditions(device_hours_between_failures=200.0, restart_s=4000.0)
+    fragile = fb.JobConditions(device_hours_between_failures=20.0, restart_s=4000.0)
     plan = fb.plan(job(tokens=1e12), hardware="h100-sxm", device_counts=[8, 256], conditions=fragile, **FEW)
     assert plan.rejected["interruptions"] > 0 and {one.num_devices for one in plan.candidates} == {8}
