@@ -31,15 +31,13 @@ def why_best(plan: Plan, searched: Sequence[Searched]) -> str:
         sentences.append(
             f"{relation}, {other.summary}, takes {difference:.1%} more {what}: {its}{_because(other, best)}."
         )
-    for other, exceeded in _better_but_over(plan, best, searched):
-        _, its = _objective(plan, other)
-        name = max(exceeded, key=lambda one: exceeded[one])
-        spent = plan.limits.given[name] * exceeded[name]
+    beyond = _better_but_over(plan, best, searched)
+    if beyond is not None:
+        other, name, spent = beyond
         sentences.append(
-            f"{other.summary} would take only {its}, but {shown(name, spent)} exceed the {reason_of(name)} of "
-            f"{shown(name, plan.limits.given[name])}."
+            f"{other.summary} would take only {_objective(plan, other)[1]}, but {shown(name, spent)} exceed the "
+            f"{reason_of(name)} of {shown(name, plan.limits.given[name])}."
         )
-        break
     risky = [one for one in plan.candidates if one.fits != best.fits and _value(plan, one) < _value(plan, best)]
     if risky:
         least = min(risky, key=lambda one: _value(plan, one))
@@ -54,10 +52,10 @@ def next_constraint(plan: Plan, searched: Sequence[Searched]) -> str:
     if best.risks:
         return best.risks[0]
     what = _objective(plan, best)[0]
-    for other, exceeded in _better_but_over(plan, best, searched):
-        name = max(exceeded, key=lambda one: exceeded[one])
+    beyond = _better_but_over(plan, best, searched)
+    if beyond is not None:
+        other, name, spent = beyond
         saved = 1 - _value(plan, other) / _value(plan, best)
-        spent = plan.limits.given[name] * exceeded[name]
         return f"{reason_of(name)}: with {shown(name, spent)}, {other.summary} would take {saved:.1%} less {what}."
     own = next(one for one in searched if any(_is_same(same, best) for same in one.accepted))
     assert own.found.fastest is not None and own.on.space.device_counts is not None
@@ -116,13 +114,15 @@ def _communication(one: Candidate) -> float:
     return waiting / one.step_time.seconds.mid
 
 
-def _better_but_over(
-    plan: Plan, best: Candidate, searched: Sequence[Searched]
-) -> list[tuple[Candidate, dict[str, float]]]:
-    """Return the candidates beyond a limit that would be better, those nearest to their limits first."""
+def _better_but_over(plan: Plan, best: Candidate, searched: Sequence[Searched]) -> tuple[Candidate, str, float] | None:
+    """Return the better candidate that is least beyond a limit, the limit, and what it spends of that."""
     over = [pair for one in searched for pair in one.over if _value(plan, pair[0]) < _value(plan, best)]
     known = [pair for pair in over if isfinite(max(pair[1].values()))]
-    return sorted(known, key=lambda pair: max(pair[1].values()))
+    if not known:
+        return None
+    nearest, exceeded = min(known, key=lambda pair: max(pair[1].values()))
+    name = max(exceeded, key=lambda one: exceeded[one])
+    return nearest, name, plan.limits.given[name] * exceeded[name]
 
 
 def _is_same(one: Candidate, other: Candidate) -> bool:

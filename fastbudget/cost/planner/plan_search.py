@@ -27,6 +27,9 @@ from .nearest_miss import nearest_miss
 from .planned import Plan, ranked
 from .search_space import SearchSpace, combinations, layouts, why_nothing_runs
 
+# A plan that takes longer than a year was hardly meant.
+_LONG_HOURS = 24.0 * 365
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchedDevice:
@@ -126,7 +129,12 @@ class PlanSearch:
         )
         if not candidates:
             return replace(result, nearest_miss=nearest_miss(self, searched))
-        return replace(result, why_best=why_best(result, searched), next_constraint=next_constraint(result, searched))
+        return replace(
+            result,
+            why_best=why_best(result, searched),
+            next_constraint=next_constraint(result, searched),
+            notes=(*result.notes, *self._missing_deadline(candidates[0])),
+        )
 
     def on_count(self, on: SearchedDevice, count: int, precision: str) -> Searched:
         """Search one number of devices in one precision.
@@ -196,6 +204,14 @@ class PlanSearch:
     @cached_property
     def _verdicts(self) -> dict[str, MemoryVerdicts]:
         return {on.device.key: MemoryVerdicts(self.job.shape, on.device) for on in self.devices}
+
+    def _missing_deadline(self, best: Candidate) -> tuple[str, ...]:
+        hours = best.wall_hours.mid
+        if hours <= _LONG_HOURS or {"wall_hours", "deadline_hours"} & set(self.limits.given):
+            return ()
+        return (
+            f"Without a deadline the cheapest takes {hours:,.0f} hours: give deadline_hours, or choose on the front.",
+        )
 
     def _cost_axis(self, candidates: list[Candidate]) -> tuple[str, tuple[str, ...]]:
         unpriced = sorted({one.device.key for one in candidates if one.cost_usd is None})

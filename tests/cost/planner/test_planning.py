@@ -168,6 +168,11 @@ def test_every_limit_holds():
         assert fb.plan(LLAMA_7B, hardware="a100-80gb", device_counts=[devices], **FEW, **keywords).best
 
 
+def test_a_missing_deadline_is_said():
+    assert "give deadline_hours" in llama_7b().notes[0]
+    assert not llama_7b(deadline_hours=24 * 60).notes
+
+
 def test_a_deadline_is_what_binds():
     plan = llama_7b(deadline_hours=720)
     assert plan.best.wall_hours.high <= 720
