@@ -97,7 +97,7 @@ class PlanSearch:
         """
         searched: list[Searched] = []
         rejected: Counter[str] = Counter()
-        refused: dict[str, InvalidInputError] = {}
+        refused: dict[tuple[str, ...], InvalidInputError] = {}
         for on, precision, count in self._groups():
             reason = "precision"  # the device may lack it
             try:
@@ -105,7 +105,7 @@ class PlanSearch:
                 reason = "interruptions"  # so many devices may fail faster than the job restarts
                 searched.append(self.on_count(on, count, precision))
             except InvalidInputError as error:
-                refused.setdefault(str(error), error)
+                refused.setdefault((reason, on.device.key, precision), error)
                 rejected[reason] += combinations(on.space)
         if refused and not searched:
             raise next(iter(refused.values()))
@@ -125,7 +125,7 @@ class PlanSearch:
             limits=self.limits,
             rejected=dict(rejected),
             num_layouts=num_layouts,
-            notes=(*notes, *refused),
+            notes=(*notes, *map(str, refused.values())),
         )
         if not candidates:
             return replace(result, nearest_miss=nearest_miss(self, searched))
