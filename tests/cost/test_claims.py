@@ -176,7 +176,7 @@ def score(monkeypatch):
     return lambda path, step=1: claims.score(read_rows(path)[::step])[0]
 
 
-def test_few_false_alarms_on_runs_that_nothing_was_fitted_on(score):
+def test_few_false_alarms_on_published_full_runs(score):
     found = score(BENCH / "published_full_runs.csv")
     assert found["claims"] >= 50 and found["false_alarms"] <= 0.05
     assert found["mistakes_found"]["a third of the GPU-hours"] >= 0.8
