@@ -22,7 +22,9 @@ _GROWTH = (2, 4, 8, 16)
 def nearest_miss(search: PlanSearch, searched: Sequence[Searched]) -> NearestMiss:
     """Return the candidate that misses the limits by least, or the least memory that is needed."""
     over = [pair for one in searched for pair in one.over]
-    larger = _with_more_devices(search)
+    # More devices bring memory and time; they don't make a job cheaper.
+    helps = not over or any({"deadline_hours", "wall_hours"} & set(exceeded) for _, exceeded in over)
+    larger = _with_more_devices(search) if helps else None
     if over:
         candidate, exceeded = min(over, key=lambda pair: (pair[0].memory.fits != "yes", max(pair[1].values())))
         needs = {name: search.limits.given[name] * times for name, times in exceeded.items()}

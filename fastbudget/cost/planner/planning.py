@@ -63,7 +63,8 @@ def plan(
         hardware: One or several accelerators (``["h100-sxm", "a100-80gb"]``); a plan uses one kind.
         max_devices: The most devices; None: 1,024.
         budget: What the whole job may spend: :class:`Budget`, or a mapping of ``usd``, ``gpu_hours``, ``wall_hours``
-            and ``kwh``. Money is counted at ``price``, or at the budget's own ``usd_per_device_hour``.
+            and ``kwh``. Money is counted at ``price``, or at the budget's own ``usd_per_device_hour``; electricity is
+            that of devices, hosts and data center (:attr:`JobCost.kwh`).
         deadline_hours: Hours on the clock until the job must be done.
         objective: ``"cost"``: least money (device-hours where a price is missing); ``"time"``: fewest hours.
         device_counts: Numbers of devices; None: 1, 2, 4, ... in a node, then 1, 2, 3, 4, 6, 8, 12, ... nodes.
