@@ -196,8 +196,10 @@ class PlanSearch:
     def _rates(self, on: SearchedDevice, precision: str) -> Rates:
         kind = precision.removesuffix("-mixed")
         if not _computes(on.device, kind):
+            instead = "fp16-mixed" if kind == "bf16" else "bf16-mixed"
             raise InvalidInputError(
-                f"{on.device.name} has no {kind} units: choose another precision than {precision!r} or other hardware."
+                f"{on.device.name} has no {kind} units: train in {instead!r} instead of {precision!r} "
+                "(TrainingJob's precision, or precisions=), or choose other hardware."
             )
         return achievable_rates(on.device, precision, software=self.software, calibration=on.calibration)
 
