@@ -88,6 +88,7 @@ def _points(plan: dict[str, Any]) -> list[ParetoPoint]:
             best=number == 0,
         )
         for number, one in enumerate(candidates)
+        if one[plan["cost_axis"]] is not None  # its price is not known
     ]
 
 
@@ -163,12 +164,16 @@ def _svg(points: Sequence[ParetoPoint], unit: str, limits: tuple[float | None, f
     return "".join([*parts, "</svg>"])
 
 
+def _cost(candidate: dict[str, Any], axis: str) -> str:
+    return "?" if candidate[axis] is None else f"{candidate[axis]['mid']:,.0f}"
+
+
 def _page(
     points: Sequence[ParetoPoint], unit: str, limits: tuple[float | None, float | None], plan: dict[str, Any]
 ) -> str:
     style = files(__package__).joinpath("report.css").read_text()
     rows = "".join(
-        f"<tr><td>{escape(one['summary'])}</td><td class=number>{one[plan['cost_axis']]['mid']:,.0f}</td>"
+        f"<tr><td>{escape(one['summary'])}</td><td class=number>{_cost(one, plan['cost_axis'])}</td>"
         f"<td class=number>{one['wall_hours']['mid']:,.1f}</td><td>{escape(one['fits'])}</td></tr>"
         for one in plan["candidates"]
     )

@@ -45,7 +45,9 @@ def front_table(plan: dict[str, Any], most: int = 12) -> Table:
     return table
 
 
-def _interval(value: dict[str, float]) -> str:
+def _interval(value: dict[str, float] | None) -> str:
+    if value is None:
+        return "?"
     return f"{_short(value['mid'])} ({_short(value['low'])}-{_short(value['high'])})"
 
 

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from .candidates import Candidate, layout_words
-from .limits import reason_of, shown
+from .limits import most_exceeded, reason_of, shown
 from .planned import Plan, cost_of
 
 if TYPE_CHECKING:
@@ -75,9 +75,10 @@ def next_constraint(plan: Plan, searched: Sequence[Searched]) -> str:
 
 def _objective(plan: Plan, one: Candidate) -> tuple[str, str]:
     """Return what is minimized, in a word, and its value with the 80% interval."""
-    money = one.cost_usd if plan.cost_axis == "usd" else one.gpu_hours
+    in_usd = plan.cost_axis == "usd" and one.cost_usd is not None
+    money = one.cost_usd if in_usd else one.gpu_hours
     assert money is not None
-    unit = "USD" if plan.cost_axis == "usd" else "device-hours"
+    unit = "USD" if in_usd else "device-hours"
     hours = one.wall_hours
     words = f"{money.mid:,.0f} {unit} ({money.low:,.0f} to {money.high:,.0f}) in {hours.mid:,.1f} hours"
     if plan.objective == "time":
@@ -96,6 +97,7 @@ def _rivals(plan: Plan, best: Candidate) -> list[tuple[Candidate, str]]:
     found = []
     for own, words in ((True, "The next"), (False, "The best on other hardware")):
         others = [one for one in same if (one.device.key == best.device.key) == own]
+        others = [one for one in others if isfinite(_value(plan, one))]
         if others:
             found.append((min(others, key=lambda one: _value(plan, one)), words))
     return found
@@ -121,8 +123,8 @@ def _better_but_over(plan: Plan, best: Candidate, searched: Sequence[Searched]) 
     if not known:
         return None
     nearest, exceeded = min(known, key=lambda pair: max(pair[1].values()))
-    name = max(exceeded, key=lambda one: exceeded[one])
-    return nearest, name, plan.limits.given[name] * exceeded[name]
+    name, times = most_exceeded(exceeded)
+    return nearest, name, plan.limits.given[name] * times
 
 
 def _is_same(one: Candidate, other: Candidate) -> bool:

@@ -91,8 +91,15 @@ def read_limits(budget: Budget | Mapping[str, Any] | None, deadline_hours: float
     return Limits(deadline_hours=deadline_hours, **{name: values.get(name) for name in known}), price
 
 
-def reason_of(limit: str) -> str:
-    """Return ``"deadline"`` or ``"budget"``."""
+def most_exceeded(exceeded: Mapping[str, float]) -> tuple[str, float]:
+    """Return the limit that is exceeded by most, and by how many times."""
+    return max(exceeded.items(), key=lambda pair: pair[1])
+
+
+def reason_of(limit: str, times: float = 1.0) -> str:
+    """Return ``"deadline"`` or ``"budget"``; ``"price"`` or ``"power"`` where what is spent isn't known."""
+    if math.isinf(times):
+        return {"usd": "price"}.get(limit, "power")
     return "deadline" if limit == "deadline_hours" else "budget"
 
 

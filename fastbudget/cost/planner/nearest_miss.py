@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import TYPE_CHECKING
 
 from ...core.errors import InvalidInputError
 from .candidates import Candidate
-from .limits import shown
+from .limits import reason_of, shown
 from .planned import NearestMiss
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def nearest_miss(search: PlanSearch, searched: Sequence[Searched]) -> NearestMis
 def _need(search: PlanSearch, candidate: Candidate, name: str, value: float) -> str:
     spent, limit = search.limits.spent(name, candidate.cost), shown(name, search.limits.given[name])
     if spent is None:
-        return f"needs a limit of {name} to be left out, for its power is not known"
+        return f"can't be held to {limit}, for its {reason_of(name, inf)} is not known"
     return f"needs {shown(name, value)} (up to {shown(name, spent.high)}) where {limit} are allowed"
 
 

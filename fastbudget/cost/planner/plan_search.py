@@ -22,7 +22,7 @@ from ..transformer.transformer_memory import TransformerMemory
 from .candidates import Candidate, memory_words
 from .explanations import next_constraint, why_best
 from .layout_search import FastestLayouts, MemoryVerdicts, fastest_layouts
-from .limits import Limits, reason_of
+from .limits import Limits, most_exceeded, reason_of
 from .nearest_miss import nearest_miss
 from .planned import Plan, ranked
 from .search_space import SearchSpace, combinations, layouts, why_nothing_runs
@@ -219,12 +219,15 @@ class PlanSearch:
         unpriced = sorted({one.device.key for one in candidates if one.cost_usd is None})
         if not unpriced:
             return "usd", ()
+        names = ", ".join(unpriced)
+        if any(one.cost_usd is not None for one in candidates):
+            return "usd", (f"No price is known for {names}: it comes last by cost. Give price= to compare it.",)
         if self.limits.usd is not None:
             raise InvalidInputError(
-                f"A budget in usd needs the price of {', '.join(unpriced)}, which isn't known: give price=, USD of one "
-                "device for an hour, or limit gpu_hours."
+                f"A budget in usd needs the price of {names}, which isn't known: give price=, USD of one device for an "
+                "hour, or limit gpu_hours."
             )
-        return "gpu_hours", (f"No price is known for {', '.join(unpriced)}: cost is compared in device-hours.",)
+        return "gpu_hours", (f"No price is known for {names}: cost is counted in device-hours.",)
 
 
 def _rejected(one: Searched) -> dict[str, int]:
@@ -235,8 +238,7 @@ def _rejected(one: Searched) -> dict[str, int]:
         counts["slower"] = left - len(one.accepted)
     elif one.over:
         # Everything else there is slower, and so exceeds the same limit by more.
-        exceeded = one.over[-1][1]
-        counts[reason_of(max(exceeded, key=lambda name: exceeded[name]))] = left
+        counts[reason_of(*most_exceeded(one.over[-1][1]))] = left
     return {reason: count for reason, count in counts.items() if count}
 
 

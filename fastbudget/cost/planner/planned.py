@@ -34,11 +34,11 @@ class Plan:
         candidates: for each device, number of devices and precision the best layout, and the one that is faster but
             at risk; by ``fits``, Pareto rank, then objective.
         objective: ``"cost"`` or ``"time"``.
-        cost_axis: what cost is: ``"usd"``, or ``"gpu_hours"`` where a price is missing.
+        cost_axis: what cost is: ``"usd"``, or ``"gpu_hours"`` where no price is known at all.
         limits: what may be spent.
         rejected: layouts left out by reason: ``divisibility``, ``memory``, ``budget``, ``deadline``, ``precision``
-            (which a device lacks), ``interruptions`` (faster than the job restarts); and ``slower``, those that
-            another on the same devices beats.
+            (which a device lacks), ``interruptions`` (faster than the job restarts), ``price`` and ``power`` (not
+            known, and limited); and ``slower``, those that another on the same devices beats.
         num_layouts: layouts that can run on the devices, memory and limits aside.
         why_best: in words, what the best candidate beats and by how much; empty where there is none.
         next_constraint: in words, what keeps it from being better; empty likewise.
@@ -100,10 +100,9 @@ class Plan:
 
 
 def cost_of(candidate: Candidate, axis: str) -> float:
-    """Return a candidate's cost, the middle of its interval."""
+    """Return a candidate's cost, the middle of its interval; infinity where its price is not known."""
     interval = candidate.cost_usd if axis == "usd" else candidate.gpu_hours
-    assert interval is not None
-    return interval.mid
+    return float("inf") if interval is None else interval.mid
 
 
 def ranked(candidates: Sequence[Candidate], axis: str, objective: str) -> tuple[Candidate, ...]:

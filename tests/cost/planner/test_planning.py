@@ -233,6 +233,17 @@ def test_without_a_price_cost_is_counted_in_device_hours():
     assert fb.plan(what, hardware=device, max_devices=4, budget={"usd": 1e4}, price=2.0).cost_axis == "usd"
 
 
+def test_a_device_without_a_price_comes_last_by_cost_but_may_be_the_fastest():
+    device = unpriced()
+    what = job("gpt2", seq_len=1024)
+    plan = fb.plan(what, hardware=[device, "a100-80gb"], max_devices=2)
+    assert plan.cost_axis == "usd" and plan.best.device.key == "a100-sxm-80gb"
+    assert device.key in {one.device.key for one in plan.candidates} and device.key in plan.notes[0]
+    limited = fb.plan(what, hardware=[device, "a100-80gb"], max_devices=2, budget={"usd": 1e5})
+    assert {one.device.key for one in limited.candidates} == {"a100-sxm-80gb"} and limited.rejected["price"] > 0
+    json.dumps(plan.to_json(), allow_nan=False)
+
+
 def test_the_budgets_own_price_counts():
     budget = fb.Budget(usd=1e6, usd_per_device_hour=10.0)
     plan = fb.plan(job("gpt2", seq_len=1024), hardware="a100-80gb", max_devices=2, budget=budget)
