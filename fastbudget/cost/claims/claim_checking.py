@@ -72,7 +72,8 @@ def check_claim(text: str | Mapping[str, Any] | None = None, **fields: Any) -> C
         InvalidInputError: there is neither text nor field, or a field makes no sense.
     """
     if isinstance(text, Mapping):
-        text, fields = None, {**text, **fields}
+        fields = {**text, **fields}
+        text = None
     if not fields and not (isinstance(text, str) and text.strip()):
         raise InvalidInputError('check_claim needs a text such as "150 ms/step, 8xA100, 524288 tokens/step, 124M".')
     read = read_claim(text or "")
