@@ -36,8 +36,9 @@ def layout_of(
         )
         reading.assume(f"EP {expert_parallel}")
     chunks = _chunks(reading, shape, given, chosen, style, batch // (micro * data))
-    # FlashAttention came to Megatron-LM and its forks in 2023.
-    eager = bool(re.search(r"megatron-deepspeed|nvidia dle", text)) or (date is not None and date < "2023")
+    # FlashAttention came to Megatron-LM in 2023, to its fork for DeepSpeed somewhat later.
+    fork = "megatron-deepspeed" in text
+    eager = fork if date is None else date < ("2024" if fork else "2023")
     try:
         layout = TrainingLayout(
             seq_len=given.seq_len,
@@ -114,8 +115,10 @@ def _chunks(
         return 1
     if given.pipeline and micro_batches >= 4 * given.pipeline:
         return 1
-    # Recipes interleave where bubbles would be long, with some four layers to a chunk.
+    # Recipes interleave, with some four layers to a chunk; down to one where bubbles would still be long.
     chunks = max(1, round(shape.layers / (4 * chosen.pipeline)))
+    if given.pipeline:
+        chunks = shape.layers // given.pipeline
     reading.assume(f"{chunks} chunks a stage")
     return chunks
 

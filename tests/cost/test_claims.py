@@ -133,6 +133,7 @@ def test_fields_instead_of_text():
         step_time_s=0.15, hardware="a100", num_devices=8, tokens_per_step=524288, model="gpt2", precision="bf16"
     )
     assert report.verdict == "impossible"
+    assert fb.check_claim({"mfu": 5.63}).verdict == "impossible"
     assert fb.check_claim("8xA100", tokens_per_step=524288, step_time_s=0.15, params=124e6).verdict == "impossible"
 
 

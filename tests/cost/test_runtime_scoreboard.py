@@ -240,6 +240,32 @@ def test_a_table_with_a_byte_order_mark_and_few_columns(tmp_path):
     assert set(found["baselines"]) == {"6nd_mfu_0.4", "gpu_median_mfu_source_held_out"}
 
 
+def test_each_publisher_is_predicted_by_a_model_that_has_not_seen_it(tmp_path):
+    path = tmp_path / "two.csv"
+    columns = ["model", "gpu", "n_gpus", "seq_len", "micro_batch_seqs", "tokens_per_s_per_gpu", "framework", "source"]
+    slow = ["Llama 2 7B", "A100 80GB", "128", "4096", "2", "1500", "PyTorch FSDP", "github:slow/one"]
+    fast = ["Llama 2 7B", "A100 80GB", "64", "4096", "2", "3900", "PyTorch FSDP", "github:fast/one"]
+    with path.open("w", newline="") as lines:
+        csv.writer(lines).writerows([columns, slow, fast])
+    found = score(path, "--leave-one-publisher-out")
+    assert found["leave_one_publisher_out"]
+    # The slow one's model has learned from the fast one alone, and the other way round.
+    assert found["by_publisher"]["slow/one"]["median_error"] < -0.2
+    assert found["by_publisher"]["fast/one"]["median_error"] > 0.1
+
+
+def test_a_figure_in_two_tables_counts_once(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCH))
+    from published_runs import read_runs
+
+    lines = FULL_RUNS.read_text().splitlines()
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(lines[:6]))
+    runs, reasons = read_runs(few, FULL_RUNS)
+    assert len(runs) == len(lines) - 1
+    assert reasons["the same figure in another table"] == 5
+
+
 def test_publishers_weigh_the_same(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCH))
     from weighted import publisher_weights, weighted_quantile, weighted_share
