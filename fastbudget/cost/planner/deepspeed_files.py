@@ -1,4 +1,8 @@
-"""DeepSpeed's JSON configuration. Its keys: deepspeed.ai/docs/config-json and deepspeed/runtime/zero/config.py."""
+"""DeepSpeed's JSON configuration.
+
+Its keys: deepspeed.ai/docs/config-json; how it fills in batch sizes and offload: deepspeed/runtime/config.py and
+deepspeed/runtime/zero/config.py at github.com/deepspeedai/DeepSpeed.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +67,9 @@ def from_deepspeed(values: Mapping[str, Any], source: str) -> LaunchConfig:
         for key in ("mics_shard_size", "zero_hpz_partition_size")
         if isinstance(zero.get(key), int) and zero[key] > 1
     ]
+    half = values.get("bf16")
+    if isinstance(half, Mapping) and is_true(half.get("bf16_master_weights_and_grads", False)):
+        notes.append("bf16.bf16_master_weights_and_grads is not modeled: master weights are taken to be float32.")
     return LaunchConfig(
         framework="deepspeed",
         num_devices=_devices(batch, micro, steps, source),
@@ -89,15 +96,18 @@ def _devices(batch: int | None, micro: int | None, steps: int | None, source: st
 
 
 def _offload(zero: Mapping[str, Any], source: str) -> str:
-    def device(key: str, old: str) -> bool:
+    def device(key: str, *deprecated: str) -> bool:
         value = zero.get(key)
         if value is None:
-            return is_true(zero.get(old, False))  # until DeepSpeed 0.3.15
-        if not isinstance(value, Mapping) or value.get("device", "cpu") not in ("none", "cpu", "nvme", None):
-            raise ConfigurationError(f"{source}: zero_optimization.{key}.device must be 'none', 'cpu' or 'nvme'.")
-        return value.get("device", "cpu") in ("cpu", "nvme")
+            return any(is_true(zero.get(old, False)) for old in deprecated)
+        where = value.get("device") or "none" if isinstance(value, Mapping) else value
+        if where not in ("none", "cpu", "nvme"):
+            raise ConfigurationError(
+                f"{source}: zero_optimization.{key}.device must be 'none', 'cpu' or 'nvme', got {where!r}."
+            )
+        return where != "none"
 
-    if device("offload_param", "cpu_offload_params"):
+    if device("offload_param", "cpu_offload_param", "cpu_offload_params"):
         return "all"
     return "optimizer" if device("offload_optimizer", "cpu_offload") else "none"
 
@@ -126,8 +136,8 @@ def deepspeed_values(layout: TrainingLayout) -> dict[str, Any]:
     for name in ("tensor_parallel", "pipeline_parallel", "context_parallel", "expert_parallel"):
         if getattr(layout, name) > 1:
             raise InvalidInputError(
-                f"A DeepSpeed file can't say {name}={getattr(layout, name)}: DeepSpeed takes it from the script. "
-                "Plan with data parallelism alone, or write a torchrun command."
+                f"A DeepSpeed file written here can't say {name}={getattr(layout, name)}: it holds data parallelism. "
+                "Plan with framework='deepspeed', which tries nothing else, or write a torchrun command."
             )
     if layout.precision not in ("fp32", *_PRECISIONS):
         raise InvalidInputError(

@@ -170,8 +170,22 @@ def test_sizes_that_determine_each_other(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("zero", "offload"),
+    [
+        ({"stage": 3, "cpu_offload_param": True}, "all"),
+        ({"stage": 2, "cpu_offload": True}, "optimizer"),
+        ({"stage": 3, "offload_optimizer": {}}, "none"),  # its device is "none" by default
+        ({"stage": 3, "offload_param": {"device": "nvme"}}, "all"),
+    ],
+)
+def test_offload_in_the_ways_deepspeed_reads_it(tmp_path, zero, offload):
+    assert read_launch_config(written(tmp_path, {"zero_optimization": zero})).offload == offload
+
+
+@pytest.mark.parametrize(
     ("values", "told"),
     [
+        ({"zero_optimization": {"stage": 3, "offload_param": {"device": "disk"}}}, "'disk'"),
         ({"zero_optimization": {"stage": 4}}, "stage must be 0, 1, 2 or 3"),
         ({"train_batch_size": 0}, "train_batch_size must be a whole number"),
         ({"bf16": {"enabled": True}, "fp16": {"enabled": True}}, "both enabled"),
