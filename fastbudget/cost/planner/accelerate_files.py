@@ -37,7 +37,7 @@ def from_accelerate(values: Mapping[str, Any], source: Path) -> LaunchConfig:
     Raises:
         ConfigurationError: a value makes no sense, or asks for what layouts can't say.
     """
-    kind = str(values.get("distributed_type", "NO"))
+    kind = str(values.get("distributed_type") or "NO")  # YAML takes a bare NO for false
     readers = {
         "NO": _plain,
         "MULTI_GPU": _plain,

@@ -225,6 +225,13 @@ def test_files_that_are_none(tmp_path):
         read_launch_config(tmp_path / "other.yaml")
 
 
+def test_a_bare_no_is_no_surprise(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text("distributed_type: NO\nmixed_precision: no\n")
+    found = read_launch_config(path)
+    assert (found.num_devices, found.sharding, found.precision) == (1, "none", "fp32")
+
+
 def test_files_as_accelerate_config_wrote_them_over_the_years(tmp_path):
     first = tmp_path / "fsdp1.yaml"
     first.write_text(
