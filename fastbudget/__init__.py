@@ -12,7 +12,9 @@ _SOURCES = {
     "Budget": "core",
     "BudgetGuard": "budget",
     "BudgetTooSmallError": "core",
+    "Calibration": "cost",
     "CheckpointStore": "checkpoint",
+    "ComputeAllocation": "cost",
     "ConfigurationError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
@@ -25,6 +27,7 @@ _SOURCES = {
     "Trainer": "training",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "compute_optimal": "cost",
     "estimate": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
@@ -52,7 +55,10 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+    from .cost import Calibration as Calibration
+    from .cost import ComputeAllocation as ComputeAllocation
     from .cost import TransformerEstimate as TransformerEstimate
+    from .cost import compute_optimal as compute_optimal
     from .cost import estimate as estimate
     from .cost import estimate_transformer as estimate_transformer
     from .evaluation import EvaluationRecord as EvaluationRecord
