@@ -81,7 +81,7 @@ def leave_one_publisher_out(runs: Sequence[PublishedRun]) -> dict[str, RuntimeCo
         rest = [step for step in steps if step.publisher != publisher]
         kept = np.array([step.publisher != publisher for step in thinned(steps)])
         # From where the linearized model is best without the publisher, not from where it is best with it.
-        held_out[publisher] = _with_interval(_fitted(rest, start.best_point(kept), iterations=3), rest)
+        held_out[publisher] = _with_interval(_fitted(rest, start.best_point(kept), iterations=2), rest)
     return held_out
 
 

@@ -74,8 +74,9 @@ def test_thin_products_take_the_time_of_their_weights():
 
 
 def test_products_never_get_cheaper_with_rows():
-    times = [gemm_seconds(rows, 4096, 4096, A100) for rows in (1, 16, 64, 65, 128, 512, 4096)]
+    times = [gemm_seconds(rows, 4096, 4096, A100) for rows in (1, 16, 64, 65, 128, 256, 512, 1024, 4096)]
     assert times == sorted(times)
+    assert times[3] < 2.5 * times[2]
 
 
 def test_attention_by_head_size_and_length():

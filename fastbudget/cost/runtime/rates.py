@@ -24,7 +24,9 @@ from .topology import topology_of
 # Ratio of arithmetic to bandwidth at which the half-rate sizes of the constants hold: the A100's.
 _REFERENCE_INTENSITY = 312e12 / 2.0e12
 _UNKNOWN_BANDWIDTH_INTENSITY = 200.0
-_THIN_ROWS = 64
+_TILE_ROWS = 64
+_THIN_ROWS = 256
+_THIN_SHARE = 0.5
 _TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (16, 128, 0.25))
 _KINDS = {
     "fp32": "fp32",
@@ -131,13 +133,14 @@ def gemm_seconds(m: int, n: int, k: int, rates: Rates) -> float:
         return 0.0
     constants = rates.constants
     share = _saturation(k, constants.half_depth * rates.size_scale)
+    rows = _TILE_ROWS * math.ceil(m / _TILE_ROWS)
+    wide = _saturation(rows, constants.half_rows * rates.size_scale)
+    wide *= _saturation(n, constants.half_columns * rates.size_scale)
+    wide *= _tiling(m, n, rates.multiprocessors, constants.wave_loss)
     if m <= _THIN_ROWS:
-        # One tile of rows, and its sums split over all multiprocessors: memory is what such a product waits for.
-        share *= m / _THIN_ROWS
-    else:
-        share *= _saturation(_THIN_ROWS * math.ceil(m / _THIN_ROWS), constants.half_rows * rates.size_scale)
-        share *= _saturation(n, constants.half_columns * rates.size_scale)
-        share *= _tiling(m, n, rates.multiprocessors, constants.wave_loss)
+        # Few rows: sums are split over all multiprocessors, and memory is what such a product waits for.
+        wide = max(wide, _THIN_SHARE * m / rows)
+    share *= wide
     arithmetic = 2.0 * m * n * k / (rates.matrix_flops_per_s * share)
     moved = rates.element_bytes * (m * k + k * n) + 2.0 * m * n
     return max(arithmetic, moved / rates.memory_bytes_per_s)
