@@ -12,15 +12,17 @@ _SOURCES = {
     "Budget": "core",
     "BudgetGuard": "budget",
     "BudgetTooSmallError": "core",
+    "Calibration": "cost",
     "Candidate": "cost",
     "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
     "ClaimReport": "cost",
+    "ComputeAllocation": "cost",
     "ConfigurationError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
-    "Interval": "core",
     "InferenceEstimate": "cost",
+    "Interval": "core",
     "InvalidInputError": "core",
     "JobConditions": "cost",
     "JobCost": "cost",
@@ -36,6 +38,7 @@ _SOURCES = {
     "TransformerEstimate": "cost",
     "check_claim": "cost",
     "checkpoint_interval": "core",
+    "compute_optimal": "cost",
     "estimate": "cost",
     "estimate_inference": "cost",
     "estimate_transformer": "cost",
@@ -69,8 +72,10 @@ if TYPE_CHECKING:
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval
+    from .cost import Calibration as Calibration
     from .cost import Candidate as Candidate
     from .cost import ClaimReport as ClaimReport
+    from .cost import ComputeAllocation as ComputeAllocation
     from .cost import InferenceEstimate as InferenceEstimate
     from .cost import JobConditions as JobConditions
     from .cost import JobCost as JobCost
@@ -79,6 +84,7 @@ if TYPE_CHECKING:
     from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import check_claim as check_claim
+    from .cost import compute_optimal as compute_optimal
     from .cost import estimate as estimate
     from .cost import estimate_inference as estimate_inference
     from .cost import estimate_transformer as estimate_transformer

@@ -18,10 +18,14 @@ from .planner.launch_config import LaunchConfig
 from .planner.launch_reading import read_launch_config
 from .planner.planned import NearestMiss, Plan
 from .planner.planning import plan
+from .runtime.calibration import Calibration
+from .runtime.step_time import StepTime, estimate_step_time
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
 from .trace.operation_table import OperationTable
 from .trace.tracing import Trace, trace_step
+from .transformer.compute_allocation import ComputeAllocation, compute_optimal
+from .transformer.training_layout import TrainingLayout
 from .transformer.transformer_config import known_presets, read_transformer
 from .transformer.transformer_estimation import TransformerEstimate, estimate_transformer
 from .transformer.transformer_memory import StageMemory, TransformerMemory
@@ -34,9 +38,11 @@ __all__ = [
     "AllocatorConfig",
     "AllocatorReplay",
     "BatchSpeed",
+    "Calibration",
     "Candidate",
     "Claim",
     "ClaimReport",
+    "ComputeAllocation",
     "Estimate",
     "Finding",
     "InferenceEstimate",
@@ -50,15 +56,19 @@ __all__ = [
     "PeakTensor",
     "Plan",
     "StageMemory",
+    "StepTime",
     "Trace",
     "TrainingJob",
+    "TrainingLayout",
     "TransformerEstimate",
     "TransformerMemory",
     "TransformerShape",
     "account_job",
     "check_claim",
+    "compute_optimal",
     "estimate",
     "estimate_inference",
+    "estimate_step_time",
     "estimate_transformer",
     "job_cost",
     "known_presets",

@@ -279,7 +279,7 @@ def test_publishers_weigh_the_same(monkeypatch):
     assert weighted_quantile(values, [1.0] * 4, 0.5) == statistics.median(values)
 
 
-def test_accuracy_on_runs_that_were_not_fitted_holds():
+def test_accuracy_on_committed_facts_holds():
     found = score(FULL_RUNS)
     committed = json.loads((ROOT / "bench" / "results" / "scoreboard_runs.json").read_text())["full_runs"]
     assert found["count"] >= committed["count"]
