@@ -37,7 +37,7 @@ from fastbudget.cost.runtime.device_peaks import generation_of
 from fastbudget.cost.runtime.runtime_constants import RuntimeConstants
 from fastbudget.cost.runtime.software import FAMILIES
 from fastbudget.cost.runtime.step_interval import relative_width
-from fastbudget.hardware import known_devices
+from fastbudget.hardware import cpu_name, known_devices, usable_cpus
 
 COVERAGE = 0.8
 
@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     options = parser.parse_args(arguments)
     runs, _ = read_runs(*options.runs)
-    result: dict[str, Any] = {"date": date.today().isoformat(), "runs": len(runs)}
+    machine = {"cpu": cpu_name(), "usable_cpus": usable_cpus()}
+    result: dict[str, Any] = {"date": date.today().isoformat(), "machine": machine, "runs": len(runs)}
     if options.vtrain:
         result["vtrain"] = held_out_errors(read_vtrain(options.vtrain), seeds=options.seeds)
         for one in result["vtrain"]:
