@@ -34,10 +34,12 @@ from weighted import publisher_weights, weighted_quantile
 from write_constants import write_constants
 
 from fastbudget.cost.runtime.device_peaks import generation_of
+from fastbudget.cost.runtime.links import links_of
+from fastbudget.cost.runtime.rates import achievable_rates
 from fastbudget.cost.runtime.runtime_constants import RuntimeConstants
 from fastbudget.cost.runtime.software import FAMILIES
-from fastbudget.cost.runtime.step_interval import relative_width
-from fastbudget.hardware import known_devices
+from fastbudget.cost.runtime.step_interval import extrapolated_dimensions, relative_width
+from fastbudget.hardware import cpu_name, known_devices, usable_cpus
 
 COVERAGE = 0.8
 
@@ -108,10 +110,7 @@ def conformal_ends(
     steps: Sequence[MeasuredStep], errors: np.ndarray, constants: RuntimeConstants
 ) -> tuple[float, float]:
     """Return the ends of the interval in log: quantiles of normalized residuals, publishers weighing the same."""
-    scores = [
-        -error / relative_width(whole_parts(step, constants), step.shape, constants)
-        for step, error in zip(steps, errors, strict=True)
-    ]
+    scores = [-error / _width(step, constants) for step, error in zip(steps, errors, strict=True)]
     weights = publisher_weights([step.publisher for step in steps])
     publishers = len({step.publisher for step in steps})
     # One more publisher, as yet unseen, could lie anywhere.
@@ -121,6 +120,14 @@ def conformal_ends(
     return min(low, -0.02), max(high, 0.02)
 
 
+def _width(step: MeasuredStep, constants: RuntimeConstants) -> float:
+    """Return the relative width that the package gives a step's interval, extrapolated dimensions included."""
+    rates = achievable_rates(step.device, step.layout.precision, software=step.software, constants=constants)
+    links = links_of(step.device, constants)
+    outside = extrapolated_dimensions(step.shape, step.layout, step.device, rates, links, step.software)
+    return relative_width(whole_parts(step, constants), step.shape, constants, len(outside))
+
+
 def held_out_table(runs: Sequence[PublishedRun], held_out: dict[str, RuntimeConstants]) -> dict[str, Any]:
     """Return errors, coverage and widths per publisher, and over all with each publisher weighing the same."""
     rows: list[tuple[str, float, bool, float]] = []
@@ -128,7 +135,7 @@ def held_out_table(runs: Sequence[PublishedRun], held_out: dict[str, RuntimeCons
         constants = held_out[run.publisher]
         step = measured_step(run)
         ratio = float(np.exp(log_errors([step], constants)[0]))
-        factor = relative_width(whole_parts(step, constants), step.shape, constants)
+        factor = _width(step, constants)
         low, high = np.exp(constants.log_low * factor), np.exp(constants.log_high * factor)
         rows.append((run.publisher, abs(ratio - 1.0), bool(low <= 1.0 / ratio <= high), float(high - low)))
     weights = publisher_weights([row[0] for row in rows])
@@ -164,7 +171,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="JSON file for the figures")
     options = parser.parse_args(arguments)
     runs, _ = read_runs(*options.runs)
-    result: dict[str, Any] = {"date": date.today().isoformat(), "runs": len(runs)}
+    machine = {"cpu": cpu_name(), "usable_cpus": usable_cpus()}
+    result: dict[str, Any] = {"date": date.today().isoformat(), "machine": machine, "runs": len(runs)}
     if options.vtrain:
         result["vtrain"] = held_out_errors(read_vtrain(options.vtrain), seeds=options.seeds)
         for one in result["vtrain"]:

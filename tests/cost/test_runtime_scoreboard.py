@@ -315,7 +315,7 @@ def test_step_time_of_a_small_model_on_a_node():
         "gpt2", seq_len=1024, global_batch_size=512, micro_batch_size=64, hardware="a100-80gb", num_devices=8,
         sharding="zero1", framework="megatron", software="llm.c CUDA 2024",
     )  # fmt: skip
-    assert estimate.step_time_s.mid == pytest.approx(0.3, rel=0.2)
+    assert estimate.step_time_s.mid == pytest.approx(0.3, rel=0.25)
     assert estimate.step_time_s.low <= 0.3 <= estimate.step_time_s.high
     assert estimate.step_time_s.low > 0.15
 

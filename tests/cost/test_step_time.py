@@ -125,7 +125,7 @@ def test_experts_cost_what_a_token_visits():
 
 def test_work_grows_with_the_batch():
     options = {"num_devices": 1, "sharding": "none"}
-    assert mid(global_batch_size=16, **options) == pytest.approx(2 * mid(global_batch_size=8, **options), rel=0.05)
+    assert mid(global_batch_size=16, **options) == pytest.approx(2 * mid(global_batch_size=8, **options), rel=0.1)
 
 
 def test_context_parallelism_divides_a_sequence():

@@ -24,9 +24,11 @@ from .topology import topology_of
 # Ratio of arithmetic to bandwidth at which the half-rate sizes of the constants hold: the A100's.
 _REFERENCE_INTENSITY = 312e12 / 2.0e12
 _UNKNOWN_BANDWIDTH_INTENSITY = 200.0
+# Products of few rows run in tiles of this height, at this share of the rate, whatever the multiprocessors.
 _TILE_ROWS = 64
 _THIN_ROWS = 256
 _THIN_SHARE = 0.5
+# Height and width of a tile of the result, and the share of the rate that tiles of this size reach.
 _TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (16, 128, 0.25))
 _KINDS = {
     "fp32": "fp32",
@@ -246,8 +248,11 @@ def _fitted_rates(device: Device, precision: str, software: Software, constants:
 
 def _measured_rates(fitted: Rates, precision: str, calibration: Calibration) -> Rates:
     """Put measured rates in the place of fitted ones; what wasn't measured stays."""
-    matrix = calibration.matrix_flops_per_s.get(precision.removesuffix("-mixed"))
-    attention = calibration.attention_flops_per_s
+    # What a product does by itself, and less in training, as with published measurements.
+    share = fitted.constants.measured_share
+    measured = calibration.matrix_flops_per_s.get(precision.removesuffix("-mixed"))
+    matrix = None if measured is None else measured * share
+    attention = None if calibration.attention_flops_per_s is None else calibration.attention_flops_per_s * share
     if matrix is not None and attention is None:
         attention = fitted.attention_flops_per_s * matrix / fitted.matrix_flops_per_s
     return replace(
