@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import math
 import os
 import re
 import shutil
+import time
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from safetensors.torch import load_file, save_file
 
 from ..core.clock import utc_text
-from ..core.durable_files import sync_directory, sync_file, write_durably
-from ..core.errors import InvalidInputError, RunDirectoryError, SaveError
-from .state_tree import flatten, unflatten
+from ..core.durable_files import sync_directory
+from ..core.errors import CheckpointError, InvalidInputError, RunDirectoryError, SaveError
+from .background_save import SaveHandle, Staging
+from .leftovers import hidden_path, is_abandoned
+from .manifest import Manifest, ShardedTensor, finite, package_versions, read_manifest, write_manifest
+from .restoring import read_state
+from .state_tree import Node, flatten, is_distributed_tensor
+from .tensor_files import DamageError, FileRecord, check_tensors, write_shards
 
-_FORMAT = "fastbudget-checkpoint"
-_FORMAT_VERSION = 1
-_MANIFEST = "manifest.json"
-_TENSORS = "tensors.safetensors"
-_NAME = re.compile(r"step_(\d{12})$")
+if TYPE_CHECKING:
+    from .sharded_state import Ranks
+
+_NAME = re.compile(r"step_(\d{12})")
 _MOST_STEPS = 10**12
-# Being written, or being deleted, by the process of that number.
-_PARTIAL = re.compile(r"\.step_\d{12}\.(\d+)\.(partial|doomed)$")
 
 
 class DamagedCheckpointWarning(UserWarning):
@@ -47,37 +46,27 @@ class Checkpoint:
     state: dict[str, Any]
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """A checked state that is about to be written; ``local`` is what this process holds of its tensors."""
 
-
-def _sealed(body: dict[str, Any]) -> bytes:
-    """Return the manifest's bytes: its body and the body's hash, so that a damaged manifest is noticed too."""
-    return json.dumps({"sha256": _body_hash(body), "body": body}).encode()
-
-
-def _body_hash(body: Any) -> str:
-    # json round-trips key order and floats exactly, so the text can be made again from what was read.
-    return hashlib.sha256(json.dumps(body).encode()).hexdigest()
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    """Return the body of a checkpoint's manifest; raises ValueError or OSError when it can't be trusted."""
-    document = json.loads((path / _MANIFEST).read_bytes())
-    if not isinstance(document, dict) or not isinstance(document.get("body"), dict):
-        raise ValueError("it is not a fastbudget checkpoint's")
-    if document.get("sha256") != _body_hash(document["body"]):
-        raise ValueError("it has changed since it was saved")
-    body: dict[str, Any] = document["body"]
-    return body
+    step: int
+    metrics: dict[str, float]
+    tree: Node
+    tensors: Mapping[str, torch.Tensor]
+    local: Mapping[str, torch.Tensor]
+    sharded: bool
 
 
 class CheckpointStore:
     """Saves and finds training states.
 
-    ``save`` returns once the checkpoint is durable: tensors, then a manifest with sizes and hashes, each fsynced, in a
-    hidden directory that is renamed into place last. A crash at any moment leaves the older checkpoints as they were.
+    A save is durable when it returns: tensors, then a manifest with sizes and hashes, each fsynced, in a hidden
+    directory that is renamed into place last. A crash at any moment leaves the older checkpoints as they were.
+    Nothing is pickled, and loading never executes code.
+
+    A state with DTensors (FSDP2) is saved and loaded by all ranks together: each calls the same methods in the same
+    order. Other states are the business of the process that saves them. One thread at a time may use a store.
 
     Args:
         directory: Made when missing.
@@ -85,6 +74,10 @@ class CheckpointStore:
         keep_best: Best checkpoints by ``metric`` to keep besides; 0 keeps none for that reason.
         metric: Key of the metrics given to ``save`` that ranks checkpoints.
         mode: ``"max"`` if a larger metric is better, ``"min"`` if a smaller.
+        max_shard_bytes: Size of a file, unless one tensor alone is larger.
+
+    Raises:
+        SaveError: the directory can't be made.
     """
 
     def __init__(
@@ -95,6 +88,7 @@ class CheckpointStore:
         keep_best: int = 1,
         metric: str | None = None,
         mode: Literal["max", "min"] = "max",
+        max_shard_bytes: int = 4 * 2**30,
     ) -> None:
         if keep_last < 1:
             raise InvalidInputError(f"keep_last must be at least 1: a store never holds none. Got {keep_last}.")
@@ -102,11 +96,20 @@ class CheckpointStore:
             raise InvalidInputError(f"keep_best must not be negative, got {keep_best}.")
         if mode not in ("max", "min"):
             raise InvalidInputError(f"mode must be 'max' or 'min', got {mode!r}.")
+        if max_shard_bytes < 1:
+            raise InvalidInputError(f"max_shard_bytes must be at least 1, got {max_shard_bytes}.")
         self.directory = Path(directory)
         self.keep_last, self.keep_best, self.metric, self.mode = keep_last, keep_best, metric, mode
+        self.max_shard_bytes = max_shard_bytes
         self._saved: Path | None = None
+        self._background: SaveHandle | None = None
+        self._staging = Staging()
+        self._ranks: Ranks | None = None
+        missing = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            for made in missing:
+                sync_directory(made.parent)
         except OSError as error:
             raise SaveError(f"The checkpoint directory {self.directory} can't be made: {error.strerror}.") from error
 
@@ -121,74 +124,156 @@ class CheckpointStore:
             metrics: Numbers measured on this state; those that are NaN or infinite are left out.
 
         Raises:
-            SaveError: the disk is full or not writable; what was saved before is intact.
+            SaveError: the disk is full or not writable; what was saved before is intact. Also when a save in the
+                background has failed, and nobody was told yet.
             RunDirectoryError: this step was saved before.
             InvalidInputError: the state holds something else, or the step is not a number a store can hold.
         """
+        self.wait()
+        return self._commit(self._draft(step, state, metrics))
+
+    def save_async(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, float] | None = None) -> SaveHandle:
+        """Copy a state and save the copy in the background; see `save`.
+
+        Returns after the copy: what is done to the state afterwards doesn't reach the checkpoint. An earlier save
+        that is still under way is waited for first. The copy's memory is kept for the next one.
+
+        Returns:
+            A handle whose ``wait()`` returns the path once the checkpoint is durable, and raises what `save` raises.
+            An error that nobody waited for is logged, and raised by the store's next save, prune or wait.
+        """
+        self.wait()
+        draft = self._draft(step, state, metrics)
+        draft = replace(draft, local=self._staging.copy(draft.local))
+        self._background = SaveHandle(lambda: self._commit(draft))
+        return self._background
+
+    def wait(self) -> None:
+        """Wait for the save in the background, if there is one, and raise its error, if nobody was told of it yet."""
+        background, self._background = self._background, None
+        if background is not None:
+            background.settle()
+
+    def _draft(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, float] | None) -> _Draft:
         if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < _MOST_STEPS:
             raise InvalidInputError(f"step must be an integer in [0, 10^12), got {step!r}.")
-        final = self.directory / f"step_{step:012d}"
-        problem = self.verify(final) if final.exists() else None
-        if final.exists() and problem is None:
-            raise RunDirectoryError(f"Step {step} was saved before, in {final}; a checkpoint is never overwritten.")
         tree, tensors = flatten(state)
-        partial = self.directory / f".{final.name}.{os.getpid()}.partial"
+        local: Mapping[str, torch.Tensor] = tensors
+        sharded = any(map(is_distributed_tensor, tensors.values()))
+        if sharded:
+            from .sharded_state import local_tensors
+
+            local = local_tensors(tensors)
+            self._all_ranks()  # made here, while all ranks are here
+        else:
+            self._check_new(self._path_of(step))
+        return _Draft(
+            step=step, metrics=finite(metrics or {}), tree=tree, tensors=tensors, local=local, sharded=sharded
+        )
+
+    def _path_of(self, step: int) -> Path:
+        return self.directory / f"step_{step:012d}"
+
+    def _check_new(self, final: Path) -> None:
+        if final.exists() and self.verify(final) is None:
+            raise RunDirectoryError(f"{final} was saved before; a checkpoint is never overwritten.")
+
+    def _commit(self, draft: _Draft) -> Path:
+        final = self._path_of(draft.step)
+        partial = hidden_path(final, "partial")
         try:
-            self._write(partial, step, tree, tensors, dict(metrics or {}))
-            if problem is not None:
-                warnings.warn(f"Replacing checkpoint {final}: {problem}.", DamagedCheckpointWarning, stacklevel=2)
-                self._delete(final)
-            partial.rename(final)
-            sync_directory(self.directory)
-        except Exception as error:
-            with contextlib.suppress(OSError):
-                shutil.rmtree(partial)
-            if isinstance(error, OSError) or type(error).__name__ == "SafetensorError":
-                kept = None
-                with contextlib.suppress(OSError):
-                    kept = self.latest()
-                kept_text = f"The last good checkpoint is {kept}." if kept else "There is no good checkpoint before it."
-                raise SaveError(
-                    f"Step {step} could not be saved in {self.directory}: {error}. {kept_text} "
-                    "Free space or make the directory writable, then resume."
-                ) from error
+            if draft.sharded:
+                self._write_sharded(final, partial, draft)
+            else:
+                partial.mkdir()
+                files = write_shards(partial, "tensors", draft.local, self.max_shard_bytes)
+                self._publish(final, partial, draft, files, {})
+        except BaseException as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise self._save_error(draft.step, error) from error
             raise
         self._saved = final
-        self.prune()
+        if self._ranks is None or self._ranks.rank == 0:
+            self._prune()
         return final
 
-    def _write(
+    def _write_sharded(self, final: Path, partial: Path, draft: _Draft) -> None:
+        from .sharded_state import agree, part_digests, save_sharded
+
+        ranks = self._all_ranks()
+
+        def prepare() -> str:
+            if ranks.rank == 0:
+                self._check_new(final)
+                partial.mkdir()
+            return partial.name
+
+        digests = part_digests(draft.tree, draft.tensors, draft.local)
+        shared = self.directory / agree(ranks, prepare, digests)
+        save_sharded(
+            shared,
+            draft.tensors,
+            draft.local,
+            ranks=ranks,
+            most_bytes=self.max_shard_bytes,
+            publish=lambda files, sharded: self._publish(final, shared, draft, files, sharded),
+        )
+
+    def _publish(
         self,
+        final: Path,
         partial: Path,
-        step: int,
-        tree: list[Any],
-        tensors: Mapping[str, torch.Tensor],
-        metrics: dict[str, float],
+        draft: _Draft,
+        files: dict[str, FileRecord],
+        sharded: dict[str, ShardedTensor],
     ) -> None:
-        if partial.exists():
-            shutil.rmtree(partial)
-        partial.mkdir()
-        file = partial / _TENSORS
-        # save_file refuses views that share memory; a copy of each gives every tensor memory of its own.
-        save_file({name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}, file)
-        sync_file(file)
-        manifest = {
-            "format": _FORMAT,
-            "version": _FORMAT_VERSION,
-            "step": step,
-            "saved_at": utc_text(file.stat().st_mtime),
-            "torch": torch.__version__,
-            "metrics": {name: float(value) for name, value in metrics.items() if math.isfinite(value)},
-            "files": {_TENSORS: {"bytes": file.stat().st_size, "sha256": _sha256(file)}},
-            "state": tree,
-        }
-        write_durably(partial / _MANIFEST, _sealed(manifest))
+        """Write the manifest, which names all other files, and rename the directory into place."""
+        manifest = Manifest(
+            step=draft.step,
+            saved_at=utc_text(time.time()),
+            metrics=draft.metrics,
+            state=draft.tree,
+            files=files,
+            sharded=sharded,
+            versions=package_versions(),
+        )
+        write_manifest(partial, manifest)
+        problem = self.verify(final) if final.exists() else None
+        if problem is not None:
+            warnings.warn(f"Replacing checkpoint {final}: {problem}.", DamagedCheckpointWarning, stacklevel=4)
+            self._delete(final)
+        partial.rename(final)
+        sync_directory(self.directory)
+
+    def _save_error(self, step: int, error: OSError) -> SaveError:
+        kept = None
+        with contextlib.suppress(OSError):
+            kept = self.latest()
+        kept_text = f"The last good checkpoint is {kept}." if kept else "There is no good checkpoint before it."
+        return SaveError(
+            f"Step {step} could not be saved in {self.directory}: {error}. {kept_text} "
+            "Free space or make the directory writable, then resume."
+        )
+
+    def _all_ranks(self) -> Ranks:
+        if self._ranks is None:
+            from .sharded_state import Ranks
+
+            self._ranks = Ranks()
+        return self._ranks
+
+    # -- keeping ---------------------------------------------------------------------------------------------------
 
     def prune(self) -> None:
         """Delete what neither ``keep_last`` nor ``keep_best`` asks for, and leftovers of dead processes.
 
         The newest good checkpoint stays, however many damaged ones are newer.
         """
+        self.wait()
+        self._prune()
+
+    def _prune(self) -> None:
         paths = self.paths()
         kept = set(paths[-self.keep_last :])
         good = self._saved if self._saved in paths else self._first_good(paths[::-1])
@@ -200,14 +285,13 @@ class CheckpointStore:
             if path not in kept:
                 self._delete(path)
         for path in self.directory.iterdir():
-            match = _PARTIAL.fullmatch(path.name)
-            if match and not Path(f"/proc/{match[1]}").exists():
+            if is_abandoned(path):
                 shutil.rmtree(path, ignore_errors=True)
 
     @staticmethod
     def _delete(path: Path) -> None:
         # Hidden first: a half-deleted checkpoint must not look like a damaged one.
-        doomed = path.with_name(f".{path.name}.{os.getpid()}.doomed")
+        doomed = hidden_path(path, "doomed")
         path.rename(doomed)
         shutil.rmtree(doomed)
 
@@ -215,24 +299,20 @@ class CheckpointStore:
 
     def paths(self) -> list[Path]:
         """Return the checkpoints' directories, oldest step first, unverified."""
-        return sorted(path for path in self.directory.iterdir() if _NAME.fullmatch(path.name))
-
-    def _metrics_of(self, path: Path) -> dict[str, float]:
         try:
-            return dict(_read_manifest(path)["metrics"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}  # verify() will say what is wrong with it
+            return sorted(path for path in self.directory.iterdir() if _NAME.fullmatch(path.name))
+        except FileNotFoundError:
+            return []
 
     def _ranked(self, paths: list[Path]) -> list[Path]:
         """Return the paths that carry the metric as a number, best first; the newer of equals first."""
-        if self.metric is None:
-            return []
         sign = 1 if self.mode == "max" else -1
         scored = []
-        for path in paths:
-            value = self._metrics_of(path).get(self.metric)
-            if value is not None and value == value:
-                scored.append((sign * value, path.name, path))
+        for path in paths if self.metric is not None else ():
+            with contextlib.suppress(DamageError):  # verify() will say what is wrong with it
+                value = read_manifest(path).metrics.get(str(self.metric))
+                if value is not None and value == value:
+                    scored.append((sign * value, path.name, path))
         return [path for _, _, path in sorted(scored, reverse=True)]
 
     def _first_good(self, candidates: list[Path]) -> Path | None:
@@ -240,8 +320,12 @@ class CheckpointStore:
             problem = self.verify(path)
             if problem is None:
                 return path
-            warnings.warn(f"Skipping checkpoint {path}: {problem}.", DamagedCheckpointWarning, stacklevel=3)
+            self._warn_of(path, problem)
         return None
+
+    @staticmethod
+    def _warn_of(path: Path, problem: object) -> None:
+        warnings.warn(f"Skipping checkpoint {path}: {problem}.", DamagedCheckpointWarning, stacklevel=4)
 
     def latest(self) -> Path | None:
         """Return the newest checkpoint that verifies; damaged ones are skipped with a warning."""
@@ -254,48 +338,63 @@ class CheckpointStore:
         return self._first_good(self._ranked(self.paths()))
 
     def describe(self, path: str | os.PathLike[str]) -> tuple[int, dict[str, float]]:
-        """Return a checkpoint's step and metrics without loading its tensors."""
-        manifest = _read_manifest(Path(path))
-        return int(manifest["step"]), dict(manifest["metrics"])
+        """Return a checkpoint's step and metrics without loading its tensors; raises CheckpointError."""
+        try:
+            manifest = read_manifest(Path(path))
+        except DamageError as damage:
+            raise CheckpointError(f"Checkpoint {path} can't be read: {damage}.") from damage
+        return manifest.step, dict(manifest.metrics)
 
     def verify(self, path: str | os.PathLike[str]) -> str | None:
-        """Return what is wrong with a checkpoint, or None when it is whole."""
+        """Return what is wrong with a checkpoint, or None when every byte of it is as it was saved."""
         path = Path(path)
         try:
-            manifest = _read_manifest(path)
-        except FileNotFoundError:
-            return "its manifest is missing: the save didn't finish"
-        except (OSError, ValueError) as error:
-            return f"its manifest can't be read ({error})"
-        if manifest.get("format") != _FORMAT:
-            return "its manifest is not a fastbudget checkpoint's"
-        if manifest.get("version") != _FORMAT_VERSION:
-            return f"its format version is {manifest.get('version')!r}; this fastbudget reads {_FORMAT_VERSION}"
-        files = manifest.get("files")
-        if not isinstance(files, dict) or set(files) != {_TENSORS}:
-            return "its manifest lists other files than a checkpoint has"
-        for name, expected in files.items():
-            file = path / name
-            if not file.is_file():
-                return f"{name} is missing"
-            if file.stat().st_size != expected.get("bytes"):
-                return f"{name} has {file.stat().st_size} bytes instead of {expected.get('bytes')}"
-            if _sha256(file) != expected.get("sha256"):
-                return f"{name} has changed since it was saved (its hash differs)"
+            manifest = read_manifest(path)
+            for name, record in manifest.files.items():
+                check_tensors(path / name, record)
+        except DamageError as damage:
+            return str(damage)
         return None
 
-    def load(self, path: str | os.PathLike[str] | None = None) -> Checkpoint:
-        """Load a checkpoint, by default the newest good one, after verifying it.
+    # -- loading ---------------------------------------------------------------------------------------------------
+
+    def load(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        into: Mapping[str, Any] | None = None,
+        require: Iterable[str] = (),
+    ) -> Checkpoint:
+        """Load a checkpoint, by default the newest good one. Every byte that is used is checked while it is read.
+
+        Args:
+            path: One of `paths`, or a copy of one elsewhere.
+            into: A state of the same structure, whose DTensors are filled in place, whatever number of ranks saved
+                them; all ranks call. Without it, tensors that were sharded come back whole, on the CPU.
+            require: Parts (keys of the state) that must be there, such as ``("model", "optimizer")``.
 
         Raises:
-            RunDirectoryError: there is none, or the one named is damaged; nothing is loaded in part.
+            CheckpointError: there is none, the one named is damaged, or it lacks a part; nothing is loaded in part.
         """
-        chosen = self.latest() if path is None else Path(path)
-        if chosen is None:
-            raise RunDirectoryError(f"There is no usable checkpoint in {self.directory}.")
-        problem = self.verify(chosen) if path is not None else None
-        if problem is not None:
-            raise RunDirectoryError(f"Checkpoint {chosen} can't be loaded: {problem}.")
-        manifest = _read_manifest(chosen)
-        state = unflatten(manifest["state"], load_file(chosen / _TENSORS))
-        return Checkpoint(chosen, int(manifest["step"]), dict(manifest["metrics"]), state)
+        given = flatten(into)[1] if into is not None else {}
+        targets = {name: tensor for name, tensor in given.items() if is_distributed_tensor(tensor)}
+        ranks = self._all_ranks() if targets else None
+        candidates = [Path(path)] if path is not None else self.paths()[::-1]
+        if ranks is not None:
+            candidates = ranks.exchange(candidates)[0]
+        for candidate in candidates:
+            try:
+                manifest, state = read_state(candidate, targets, ranks)
+            except DamageError as damage:
+                if path is not None:
+                    raise CheckpointError(f"Checkpoint {candidate} can't be loaded: {damage}.") from damage
+                self._warn_of(candidate, damage)
+                continue
+            missing = [part for part in require if part not in state]
+            if missing:
+                raise CheckpointError(
+                    f"Checkpoint {candidate} has no part {missing[0]!r}, only {', '.join(map(repr, state))}. Load "
+                    "another, or leave the part out of require and start it anew."
+                )
+            return Checkpoint(candidate, manifest.step, dict(manifest.metrics), state)
+        raise CheckpointError(f"There is no usable checkpoint in {self.directory}.")
