@@ -156,6 +156,6 @@ def unflatten(node: Node, tensors: Mapping[str, torch.Tensor]) -> Any:
     if kind == "scalar":
         dtype, content = payload
         return np.frombuffer(bytes.fromhex(content), np.dtype(dtype))[0]
-    if kind == "value":
+    if kind == "value" and not isinstance(payload, list | dict):
         return payload
-    raise InvalidInputError(f"The checkpoint holds a node of unknown kind {kind!r}; it is newer than this fastbudget.")
+    raise InvalidInputError(f"The checkpoint holds a node of an unknown kind, {kind!r}, or with an unfit value.")

@@ -186,11 +186,11 @@ def test_an_interrupted_save_can_be_repeated(tmp_path: Path, monkeypatch: pytest
     store = CheckpointStore(tmp_path)
     store.save(1, state_of(1, 10))
 
-    def interrupt(path: Path) -> str:
+    def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_store, "_sha256", interrupt)
+        patch.setattr(checkpoint_store, "write_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.save(2, state_of(2, 10))
     assert assert_whole(store, 1) == 1
