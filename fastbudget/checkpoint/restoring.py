@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..core.errors import InvalidInputError
 from .manifest import Manifest, ShardedTensor, read_manifest
 from .state_tree import unflatten
-from .tensor_files import DTYPES, DamageError, read_tensors
+from .tensor_files import DTYPE_NAMES, DTYPES, DamageError, read_tensors, tensor_shapes
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -42,12 +43,30 @@ def read_state(directory: Path, targets: Mapping[str, DTensor], ranks: Ranks | N
     if ranks is not None:
         from .sharded_state import load_into
 
+        _check_targets(directory, manifest, targets)
         load_into(directory, manifest, targets, ranks)
         tensors.update(targets)
     try:
         return manifest, unflatten(manifest.state, tensors)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DamageError(f"its state is malformed ({type(error).__name__}: {error})") from error
+
+
+def _check_targets(directory: Path, manifest: Manifest, targets: Mapping[str, DTensor]) -> None:
+    """Refuse targets that differ from what was saved: that is the caller's mistake, not damage."""
+    saved = {name: (tensor.shape, tensor.dtype) for name, tensor in manifest.sharded.items()}
+    for file, record in manifest.files.items():
+        saved |= tensor_shapes(directory / file, record)
+    for name, target in targets.items():
+        wanted = (tuple(target.shape), DTYPE_NAMES[target.dtype])
+        if name not in saved:
+            raise InvalidInputError(f"Checkpoint {directory} has no tensor {name!r} to load into state[{name!r}].")
+        if saved[name] != wanted:
+            (shape, dtype), (wanted_shape, wanted_dtype) = saved[name], wanted
+            raise InvalidInputError(
+                f"Checkpoint {directory} has {name!r} of shape {shape} and {DTYPES[dtype]}; state[{name!r}] to load "
+                f"into has {wanted_shape} and {DTYPES[wanted_dtype]}. Load into the model it was saved from."
+            )
 
 
 def _plain_tensors(directory: Path, manifest: Manifest, targets: Mapping[str, DTensor]) -> dict[str, torch.Tensor]:

@@ -169,6 +169,12 @@ def read_tensors(
             yield entry.name, tensor
 
 
+def tensor_shapes(path: Path, record: FileRecord) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return the shape and the type's name of each tensor, from the header alone; raises `DamageError`."""
+    with _opened(path, record) as (_, entries):
+        return {entry.name: (entry.shape, DTYPE_NAMES[entry.dtype]) for entry in entries}
+
+
 def check_tensors(path: Path, record: FileRecord) -> None:
     """Check every byte of a file without keeping it; raises `DamageError`."""
     with _opened(path, record) as (file, entries):

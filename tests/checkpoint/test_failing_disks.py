@@ -35,8 +35,8 @@ def assert_whole(store: CheckpointStore, at_least: int) -> int:
     return newest
 
 
-@pytest.mark.parametrize("keep_last", [1, 2])
-def test_sigkill_at_any_moment_of_saving(tmp_path: Path, keep_last: int) -> None:
+@pytest.mark.parametrize(("keep_last", "background"), [(1, False), (1, True), (2, True)])
+def test_sigkill_at_any_moment_of_saving(tmp_path: Path, keep_last: int, background: bool) -> None:
     """Children save in a loop and are killed; each durable save was told through a pipe before the next began."""
     store = CheckpointStore(tmp_path, keep_last=keep_last, keep_best=0)
     store.save(0, state_of(0))
@@ -53,7 +53,10 @@ def test_sigkill_at_any_moment_of_saving(tmp_path: Path, keep_last: int) -> None
                 torch.set_num_threads(1)
                 mine = CheckpointStore(tmp_path, keep_last=keep_last, keep_best=0)
                 for step in range(durable + 1, durable + 1000):
-                    mine.save(step, state_of(step))
+                    if background:
+                        mine.save_async(step, state_of(step)).wait()
+                    else:
+                        mine.save(step, state_of(step))
                     os.write(write_end, step.to_bytes(4, "big"))
             finally:
                 os._exit(1)
