@@ -58,9 +58,14 @@ class SaveHandle:
             raise error
         return self._result.result()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this process saves: a fork of it has the handle, but not the thread."""
+        return self._pid == os.getpid()
+
     def settle(self) -> None:
-        """Wait, and raise the error if `wait` never did. In a fork of the process that saves, do nothing."""
-        if self._pid == os.getpid() and not self._told:
+        """Wait, and raise the error if `wait` never did."""
+        if not self._told:
             self.wait()
 
 
@@ -80,7 +85,7 @@ class Staging:
             self._lay_out(tensors, pinned=bool(devices))
             self._layout = layout
         for copy, tensor in zip(self._copies, tensors.values(), strict=True):
-            copy.copy_(tensor, non_blocking=True)
+            copy.copy_(tensor, non_blocking=tensor.is_cuda)
         for device in devices:
             torch.cuda.synchronize(device)
         return dict(zip(tensors, self._copies, strict=True))

@@ -150,9 +150,14 @@ class CheckpointStore:
 
     def wait(self) -> None:
         """Wait for the save in the background, if there is one, and raise its error, if nobody was told of it yet."""
-        background, self._background = self._background, None
-        if background is not None:
+        background = self._background
+        if background is None or not background.is_here:
+            return
+        try:
             background.settle()
+        finally:
+            if background.done:  # and not interrupted
+                self._background = None
 
     def _draft(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, float] | None) -> _Draft:
         if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < _MOST_STEPS:
@@ -378,7 +383,10 @@ class CheckpointStore:
         """
         given = flatten(into)[1] if into is not None else {}
         targets = {name: tensor for name, tensor in given.items() if is_distributed_tensor(tensor)}
-        ranks = self._all_ranks() if targets else None
+        ranks = None
+        if targets:
+            self.wait()  # ranks talk about one thing at a time
+            ranks = self._all_ranks()
         candidates = [Path(path)] if path is not None else self.paths()[::-1]
         if ranks is not None:
             candidates = ranks.exchange(candidates)[0]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ..core.durable_files import write_durably
+from ..core.errors import InvalidInputError
 from .state_tree import Node, tensor_names
 from .tensor_files import HASH, DamageError, FileRecord
 
@@ -56,13 +59,21 @@ class Manifest:
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics that are numbers."""
-    return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
+    """Return the metrics that are neither NaN nor infinite."""
+    try:
+        return {str(name): float(value) for name, value in metrics.items() if math.isfinite(value)}
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"metrics must be numbers by name, got {dict(metrics)!r}: {error}.") from error
 
 
+@functools.cache
 def package_versions() -> dict[str, str]:
-    """Return the versions of what wrote a checkpoint."""
-    return {name: version(name) for name in _RECORDED_PACKAGES}
+    """Return the versions of what writes a checkpoint, as far as they are installed packages."""
+    versions = {}
+    for name in _RECORDED_PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -118,6 +119,15 @@ def test_a_step_that_could_not_be_found_again_is_refused(tmp_path: Path, step: A
     with pytest.raises(fb.InvalidInputError, match="step"):
         store.save(step, state_of(1))
     assert [path.name for path in store.directory.iterdir()] == ["step_000000000001"]
+
+
+@pytest.mark.parametrize("metrics", [{"loss": "low"}, {"loss": None}, {"loss": torch.ones(2)}], ids=str)
+def test_metrics_that_are_no_numbers_are_refused(tmp_path: Path, metrics: Any) -> None:
+    with pytest.raises(fb.InvalidInputError, match="metrics must be numbers"):
+        CheckpointStore(tmp_path).save(1, {}, metrics)
+    assert CheckpointStore(tmp_path).load(CheckpointStore(tmp_path).save(1, {}, {"a": np.float32(0.5)})).metrics == {
+        "a": 0.5
+    }
 
 
 def test_steps_may_be_far_apart(tmp_path: Path) -> None:
