@@ -6,34 +6,31 @@ import contextlib
 import os
 import re
 import shutil
+import statistics
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
-from ..core.clock import utc_text
 from ..core.durable_files import sync_directory
-from ..core.errors import CheckpointError, InvalidInputError, RunDirectoryError, SaveError
+from ..core.errors import CheckpointError, InvalidInputError, SaveError
+from ..core.young_daly import checkpoint_interval
 from .background_save import SaveHandle, Staging
-from .leftovers import hidden_path, is_abandoned
-from .manifest import Manifest, ShardedTensor, finite, package_versions, read_manifest, write_manifest
-from .restoring import read_state
-from .state_tree import Node, flatten, is_distributed_tensor
-from .tensor_files import DamageError, FileRecord, check_tensors, write_shards
+from .leftovers import delete, is_abandoned
+from .manifest import read_manifest
+from .restoring import problem_with, read_state
+from .state_tree import flatten, is_distributed_tensor
+from .tensor_files import DamageError
+from .writing import DamagedCheckpointWarning, Draft, check_new, draft_of, write, write_from_all_ranks
 
 if TYPE_CHECKING:
     from .sharded_state import Ranks
 
 _NAME = re.compile(r"step_(\d{12})")
 _MOST_STEPS = 10**12
-
-
-class DamagedCheckpointWarning(UserWarning):
-    """A checkpoint was skipped because it is incomplete or damaged."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +41,6 @@ class Checkpoint:
     step: int
     metrics: dict[str, float]
     state: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Draft:
-    """A checked state that is about to be written; ``local`` is what this process holds of its tensors."""
-
-    step: int
-    metrics: dict[str, float]
-    tree: Node
-    tensors: Mapping[str, torch.Tensor]
-    local: Mapping[str, torch.Tensor]
-    sharded: bool
 
 
 class CheckpointStore:
@@ -105,6 +90,7 @@ class CheckpointStore:
         self._background: SaveHandle | None = None
         self._staging = Staging()
         self._ranks: Ranks | None = None
+        self._stalls_s: deque[float] = deque(maxlen=5)
         missing = [path for path in (self.directory, *self.directory.parents) if not path.exists()]
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -129,8 +115,9 @@ class CheckpointStore:
             RunDirectoryError: this step was saved before.
             InvalidInputError: the state holds something else, or the step is not a number a store can hold.
         """
-        self.wait()
-        return self._commit(self._draft(step, state, metrics))
+        with self._measured_stall():
+            self.wait()
+            return self._commit(self._draft(step, state, metrics))
 
     def save_async(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, float] | None = None) -> SaveHandle:
         """Copy a state and save the copy in the background; see `save`.
@@ -142,11 +129,29 @@ class CheckpointStore:
             A handle whose ``wait()`` returns the path once the checkpoint is durable, and raises what `save` raises.
             An error that nobody waited for is logged, and raised by the store's next save, prune or wait.
         """
-        self.wait()
-        draft = self._draft(step, state, metrics)
-        draft = replace(draft, local=self._staging.copy(draft.local))
-        self._background = SaveHandle(lambda: self._commit(draft))
-        return self._background
+        with self._measured_stall():
+            self.wait()
+            draft = self._draft(step, state, metrics)
+            staged = replace(draft, local=self._staging.copy(draft.local))
+            self._background = SaveHandle(lambda: self._commit(staged))
+            return self._background
+
+    def interval_s(self, mtbf_s: float) -> float | None:
+        """Return the seconds of work between two saves that waste least, by the stalls measured so far.
+
+        Args:
+            mtbf_s: Expected seconds between interruptions, > 0; see `fb.checkpoint_interval`.
+
+        Returns:
+            None before the first save.
+        """
+        return checkpoint_interval(statistics.median(self._stalls_s), mtbf_s) if self._stalls_s else None
+
+    @contextlib.contextmanager
+    def _measured_stall(self) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self._stalls_s.append(time.perf_counter() - begin)
 
     def wait(self) -> None:
         """Wait for the save in the background, if there is one, and raise its error, if nobody was told of it yet."""
@@ -159,97 +164,28 @@ class CheckpointStore:
             if background.done:  # and not interrupted
                 self._background = None
 
-    def _draft(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, float] | None) -> _Draft:
+    def _draft(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, float] | None) -> Draft:
         if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < _MOST_STEPS:
             raise InvalidInputError(f"step must be an integer in [0, 10^12), got {step!r}.")
-        tree, tensors = flatten(state)
-        local: Mapping[str, torch.Tensor] = tensors
-        sharded = any(map(is_distributed_tensor, tensors.values()))
-        if sharded:
-            from .sharded_state import local_tensors
-
-            local = local_tensors(tensors)
+        draft = draft_of(self.directory / f"step_{step:012d}", step, state, metrics or {})
+        if draft.sharded:
             self._all_ranks()  # made here, while all ranks are here
         else:
-            self._check_new(self._path_of(step))
-        return _Draft(
-            step=step, metrics=finite(metrics or {}), tree=tree, tensors=tensors, local=local, sharded=sharded
-        )
+            check_new(draft.final)
+        return draft
 
-    def _path_of(self, step: int) -> Path:
-        return self.directory / f"step_{step:012d}"
-
-    def _check_new(self, final: Path) -> None:
-        if final.exists() and self.verify(final) is None:
-            raise RunDirectoryError(f"{final} was saved before; a checkpoint is never overwritten.")
-
-    def _commit(self, draft: _Draft) -> Path:
-        final = self._path_of(draft.step)
-        partial = hidden_path(final, "partial")
+    def _commit(self, draft: Draft) -> Path:
         try:
             if draft.sharded:
-                self._write_sharded(final, partial, draft)
+                write_from_all_ranks(draft, ranks=self._all_ranks(), most_bytes=self.max_shard_bytes)
             else:
-                partial.mkdir()
-                files = write_shards(partial, "tensors", draft.local, self.max_shard_bytes)
-                self._publish(final, partial, draft, files, {})
-        except BaseException as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise self._save_error(draft.step, error) from error
-            raise
-        self._saved = final
+                write(draft, most_bytes=self.max_shard_bytes)
+        except OSError as error:
+            raise self._save_error(draft.step, error) from error
+        self._saved = draft.final
         if self._ranks is None or self._ranks.rank == 0:
             self._prune()
-        return final
-
-    def _write_sharded(self, final: Path, partial: Path, draft: _Draft) -> None:
-        from .sharded_state import agree, part_digests, save_sharded
-
-        ranks = self._all_ranks()
-
-        def prepare() -> str:
-            if ranks.rank == 0:
-                self._check_new(final)
-                partial.mkdir()
-            return partial.name
-
-        digests = part_digests(draft.tree, draft.tensors, draft.local)
-        shared = self.directory / agree(ranks, prepare, digests)
-        save_sharded(
-            shared,
-            draft.tensors,
-            draft.local,
-            ranks=ranks,
-            most_bytes=self.max_shard_bytes,
-            publish=lambda files, sharded: self._publish(final, shared, draft, files, sharded),
-        )
-
-    def _publish(
-        self,
-        final: Path,
-        partial: Path,
-        draft: _Draft,
-        files: dict[str, FileRecord],
-        sharded: dict[str, ShardedTensor],
-    ) -> None:
-        """Write the manifest, which names all other files, and rename the directory into place."""
-        manifest = Manifest(
-            step=draft.step,
-            saved_at=utc_text(time.time()),
-            metrics=draft.metrics,
-            state=draft.tree,
-            files=files,
-            sharded=sharded,
-            versions=package_versions(),
-        )
-        write_manifest(partial, manifest)
-        problem = self.verify(final) if final.exists() else None
-        if problem is not None:
-            warnings.warn(f"Replacing checkpoint {final}: {problem}.", DamagedCheckpointWarning, stacklevel=4)
-            self._delete(final)
-        partial.rename(final)
-        sync_directory(self.directory)
+        return draft.final
 
     def _save_error(self, step: int, error: OSError) -> SaveError:
         kept = None
@@ -288,17 +224,10 @@ class CheckpointStore:
             kept.update(self._ranked(paths)[: self.keep_best])
         for path in paths:
             if path not in kept:
-                self._delete(path)
+                delete(path)
         for path in self.directory.iterdir():
             if is_abandoned(path):
                 shutil.rmtree(path, ignore_errors=True)
-
-    @staticmethod
-    def _delete(path: Path) -> None:
-        # Hidden first: a half-deleted checkpoint must not look like a damaged one.
-        doomed = hidden_path(path, "doomed")
-        path.rename(doomed)
-        shutil.rmtree(doomed)
 
     # -- finding ---------------------------------------------------------------------------------------------------
 
@@ -352,14 +281,7 @@ class CheckpointStore:
 
     def verify(self, path: str | os.PathLike[str]) -> str | None:
         """Return what is wrong with a checkpoint, or None when every byte of it is as it was saved."""
-        path = Path(path)
-        try:
-            manifest = read_manifest(path)
-            for name, record in manifest.files.items():
-                check_tensors(path / name, record)
-        except DamageError as damage:
-            return str(damage)
-        return None
+        return problem_with(Path(path))
 
     # -- loading ---------------------------------------------------------------------------------------------------
 

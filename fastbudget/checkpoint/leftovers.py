@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import Literal
@@ -21,6 +22,13 @@ def hidden_path(final: Path, kind: Literal["partial", "doomed"]) -> Path:
     """Return a new name beside ``final`` for what this process is writing or deleting."""
     pid = os.getpid()
     return final.with_name(f".{final.name}.{_place()}.{pid}-{_started(pid)}-{next(_count)}.{kind}")
+
+
+def delete(path: Path) -> None:
+    """Delete a checkpoint. It is hidden first: a half-deleted one must not look like a damaged one."""
+    doomed = hidden_path(path, "doomed")
+    path.rename(doomed)
+    shutil.rmtree(doomed)
 
 
 def is_abandoned(path: Path) -> bool:

@@ -11,12 +11,22 @@ import torch
 from ..core.errors import InvalidInputError
 from .manifest import Manifest, ShardedTensor, read_manifest
 from .state_tree import unflatten
-from .tensor_files import DTYPE_NAMES, DTYPES, DamageError, read_tensors, tensor_shapes
+from .tensor_files import DTYPE_NAMES, DTYPES, DamageError, check_tensors, read_tensors, tensor_shapes
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
     from .sharded_state import Ranks
+
+
+def problem_with(directory: Path) -> str | None:
+    """Return what is wrong with a checkpoint, or None when every byte of it is as it was saved."""
+    try:
+        for name, record in read_manifest(directory).files.items():
+            check_tensors(directory / name, record)
+    except DamageError as damage:
+        return str(damage)
+    return None
 
 
 def read_state(directory: Path, targets: Mapping[str, DTensor], ranks: Ranks | None) -> tuple[Manifest, dict[str, Any]]:

@@ -16,7 +16,7 @@ import torch
 
 import fastbudget as fb
 from fastbudget.checkpoint import CheckpointStore, SaveHandle
-from fastbudget.checkpoint import checkpoint_store as module
+from fastbudget.checkpoint import writing as module
 
 
 class Gate:

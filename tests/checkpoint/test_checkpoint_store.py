@@ -513,3 +513,13 @@ def test_the_manifest_is_readable_by_people(tmp_path: Path) -> None:
         "header": xxh3_128_hexdigest(content[:-8]),
         "tensors": {"model.w": xxh3_128_hexdigest(content[-8:])},
     }
+
+
+def test_the_interval_follows_from_measured_stalls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = CheckpointStore(tmp_path)
+    assert store.interval_s(3600.0) is None
+    now = iter([0.0, 2.0, 10.0, 12.0, 20.0, 29.0])
+    monkeypatch.setattr(module.time, "perf_counter", lambda: next(now))
+    for step in range(3):
+        store.save(step, {})
+    assert store.interval_s(3600.0) == fb.checkpoint_interval(2.0, 3600.0) == 120.0

@@ -184,7 +184,7 @@ def test_a_directory_that_vanished_fails_loudly(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_save_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastbudget.checkpoint import checkpoint_store
+    from fastbudget.checkpoint import writing
 
     store = CheckpointStore(tmp_path)
     store.save(1, state_of(1, 10))
@@ -193,7 +193,7 @@ def test_an_interrupted_save_can_be_repeated(tmp_path: Path, monkeypatch: pytest
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_store, "write_manifest", interrupt)
+        patch.setattr(writing, "write_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.save(2, state_of(2, 10))
     assert assert_whole(store, 1) == 1

@@ -14,7 +14,7 @@ import torch
 
 import fastbudget as fb
 from fastbudget.checkpoint import CheckpointStore, DamagedCheckpointWarning
-from fastbudget.checkpoint import checkpoint_store as module
+from fastbudget.checkpoint import writing as module
 
 CASES = json.loads((Path(__file__).parent / "cases" / "public_reports.json").read_text())["cases"]
 
