@@ -6,13 +6,14 @@ Stall: `save_async` beside a copy of the same tensors into memory that is there 
 fsyncs included, beside `torch.save` and fsync of the same state, and beside torch.distributed.checkpoint. Ratios are
 medians of interleaved pairs, torch on one thread. Writer: how a Python-heavy training loop fares while a save runs in
 a thread (as `save_async` does) and in a forked process, each beside the same loop alone. Exits with 1 above a promised
-ceiling, after one retry.
+ceiling, after one retry. Hashes: google-crc32c too where it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.util
 import json
 import logging
 import os
@@ -187,11 +188,14 @@ def writers(state, directory, rounds):
 
 
 def hashes(repeats):
-    content = bytearray(os.urandom(1 << 20) * 256)
+    content = os.urandom(1 << 20) * 256
     functions = {
         "xxh3_128": lambda: xxhash.xxh3_128_digest(content),
         "sha256": lambda: hashlib.sha256(content).digest(),
     }
+    if importlib.util.find_spec("google_crc32c"):
+        crc32c = importlib.import_module("google_crc32c")
+        functions["crc32c"] = lambda: crc32c.value(content)
     times = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():

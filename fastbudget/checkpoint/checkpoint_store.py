@@ -224,10 +224,19 @@ class CheckpointStore:
             kept.update(self._ranked(paths)[: self.keep_best])
         for path in paths:
             if path not in kept:
-                delete(path)
+                self._drop(path)
         for path in self.directory.iterdir():
             if is_abandoned(path):
                 shutil.rmtree(path, ignore_errors=True)
+
+    @staticmethod
+    def _drop(path: Path) -> None:
+        try:
+            delete(path)
+        except FileNotFoundError:
+            pass  # another process was faster
+        except OSError as error:  # no reason to fail a save that is durable
+            warnings.warn(f"The old checkpoint {path} can't be deleted: {error}.", RuntimeWarning, stacklevel=4)
 
     # -- finding ---------------------------------------------------------------------------------------------------
 

@@ -114,8 +114,9 @@ def _publish(draft: Draft, partial: Path, files: dict[str, FileRecord], sharded:
         versions=package_versions(),
     )
     write_manifest(partial, manifest)
-    problem = problem_with(final) if final.exists() else None
-    if problem is not None:
+    if final.exists():
+        check_new(final)  # again: another process may have been faster
+        problem = problem_with(final)
         warnings.warn(f"Replacing checkpoint {final}: {problem}.", DamagedCheckpointWarning, stacklevel=6)
         delete(final)
     partial.rename(final)

@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
+from torch.optim import lr_scheduler as schedules
 
 import fastbudget as fb
 from fastbudget.checkpoint import CheckpointStore
@@ -124,6 +125,57 @@ def test_an_optimizer_continues_exactly(tmp_path: Path, name: str) -> None:
     again_optimizer.load_state_dict(loaded["optimizer"])
     step(model, optimizer, 9), step(again, again_optimizer, 9)
     assert all(same(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: schedules.LambdaLR(optimizer, lambda step: 0.9**step),
+        lambda optimizer: schedules.OneCycleLR(optimizer, max_lr=0.1, total_steps=20),
+        lambda optimizer: schedules.MultiStepLR(optimizer, [2, 4, 5]),
+        lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, T_0=3),
+        lambda optimizer: schedules.SequentialLR(
+            optimizer, [schedules.LinearLR(optimizer), schedules.StepLR(optimizer, 2)], milestones=[3]
+        ),
+    ],
+    ids=["lambda", "one cycle", "multi step", "cosine", "sequential"],
+)
+def test_a_learning_rate_schedule_continues_exactly(tmp_path: Path, make: Any) -> None:
+    def made() -> tuple[torch.optim.Optimizer, Any]:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+        return optimizer, make(optimizer)
+
+    def rates(optimizer: torch.optim.Optimizer, schedule: Any, steps: int) -> list[float]:
+        seen = []
+        for _ in range(steps):
+            optimizer.step()
+            schedule.step()
+            seen.append(optimizer.param_groups[0]["lr"])
+        return seen
+
+    optimizer, schedule = made()
+    rates(optimizer, schedule, 3)
+    loaded = round_trip({"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}, tmp_path)
+    again_optimizer, again = made()
+    again_optimizer.load_state_dict(loaded["optimizer"])
+    again.load_state_dict(loaded["schedule"])
+    assert rates(again_optimizer, again, 6) == rates(optimizer, schedule, 6)
+
+
+def test_a_scaler_and_numpy_generators_continue_exactly(tmp_path: Path) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(torch.ones(1))
+    generators = [np.random.Generator(kind(5)) for kind in (np.random.PCG64, np.random.MT19937, np.random.Philox)]
+    for generator in generators:
+        generator.random(3, dtype=np.float32)  # half a word is left over
+    state = {"scaler": scaler.state_dict(), "numpy": [generator.bit_generator.state for generator in generators]}
+    loaded = round_trip(state, tmp_path)
+    assert same(loaded["scaler"], scaler.state_dict())
+    torch.amp.GradScaler("cpu").load_state_dict(loaded["scaler"])
+    for generator, kept in zip(generators, loaded["numpy"], strict=True):
+        again = np.random.Generator(type(generator.bit_generator)(0))
+        again.bit_generator.state = kept
+        assert again.random(5, dtype=np.float32).tolist() == generator.random(5, dtype=np.float32).tolist()
 
 
 def test_tied_weights_are_stored_once_and_stay_tied(tmp_path: Path) -> None:
