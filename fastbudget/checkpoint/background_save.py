@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -23,22 +22,9 @@ _log = logging.getLogger("fastbudget")
 class SaveHandle:
     """A save under way. The interpreter finishes it before it exits, unless it is killed."""
 
-    def __init__(self, work: Callable[[], Path]) -> None:
-        self._work = work
-        self._result: Future[Path] = Future()
-        self._pid = os.getpid()
+    def __init__(self, result: Future[Path]) -> None:
+        self._result = result
         self._told = False
-        threading.Thread(target=self._run, name="fastbudget-save").start()
-
-    def _run(self) -> None:
-        try:
-            self._result.set_result(self._work())
-        except BaseException as error:
-            # At once, because nobody may ever ask.
-            _log.error("A checkpoint could not be saved in the background: %s", error)
-            self._result.set_exception(error)
-        finally:
-            del self._work  # and with it the state
 
     @property
     def done(self) -> bool:
@@ -58,15 +44,36 @@ class SaveHandle:
             raise error
         return self._result.result()
 
-    @property
-    def is_here(self) -> bool:
-        """Whether this process saves: a fork of it has the handle, but not the thread."""
-        return self._pid == os.getpid()
-
     def settle(self) -> None:
         """Wait, and raise the error if `wait` never did."""
         if not self._told:
             self.wait()
+
+
+class BackgroundWriter:
+    """A thread that writes one save at a time. It is kept: to wait until a new one starts would add to the stall."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="fastbudget-save")
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process writes: a fork of it has the object, but not the thread."""
+        return self._pid == os.getpid()
+
+    def start(self, work: Callable[[], Path]) -> SaveHandle:
+        """Begin to do the work, which returns the path that it saved to."""
+        return SaveHandle(self._pool.submit(_logged, work))
+
+
+def _logged(work: Callable[[], Path]) -> Path:
+    try:
+        return work()
+    except BaseException as error:
+        # At once, because nobody may ever ask.
+        _log.error("A checkpoint could not be saved in the background: %s", error)
+        raise
 
 
 class Staging:

@@ -10,15 +10,16 @@ import statistics
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.durable_files import sync_directory
 from ..core.errors import CheckpointError, InvalidInputError, SaveError
 from ..core.young_daly import checkpoint_interval
-from .background_save import SaveHandle, Staging
+from .background_save import BackgroundWriter, SaveHandle, Staging
 from .leftovers import delete, is_abandoned
 from .manifest import read_manifest
 from .restoring import problem_with, read_state
@@ -31,6 +32,14 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"step_(\d{12})")
 _MOST_STEPS = 10**12
+
+
+def _candidates(listing: Callable[[], list[Path]]) -> Iterator[Path]:
+    """Yield the paths in order. They are listed anew for each, because a save may prune and publish meanwhile."""
+    tried: set[Path] = set()
+    while path := next((path for path in listing() if path not in tried), None):
+        tried.add(path)
+        yield path
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,7 @@ class CheckpointStore:
         self.keep_last, self.keep_best, self.metric, self.mode = keep_last, keep_best, metric, mode
         self.max_shard_bytes = max_shard_bytes
         self._saved: Path | None = None
+        self._writer: BackgroundWriter | None = None
         self._background: SaveHandle | None = None
         self._staging = Staging()
         self._ranks: Ranks | None = None
@@ -133,7 +143,9 @@ class CheckpointStore:
             self.wait()
             draft = self._draft(step, state, metrics)
             staged = replace(draft, local=self._staging.copy(draft.local))
-            self._background = SaveHandle(lambda: self._commit(staged))
+            if self._writer is None or not self._writer.is_here:
+                self._writer = BackgroundWriter()
+            self._background = self._writer.start(lambda: self._commit(staged))
             return self._background
 
     def interval_s(self, mtbf_s: float) -> float | None:
@@ -156,7 +168,7 @@ class CheckpointStore:
     def wait(self) -> None:
         """Wait for the save in the background, if there is one, and raise its error, if nobody was told of it yet."""
         background = self._background
-        if background is None or not background.is_here:
+        if background is None or self._writer is None or not self._writer.is_here:
             return
         try:
             background.settle()
@@ -165,9 +177,9 @@ class CheckpointStore:
                 self._background = None
 
     def _draft(self, step: int, state: Mapping[str, Any], metrics: Mapping[str, float] | None) -> Draft:
-        if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < _MOST_STEPS:
+        if not isinstance(step, Integral) or isinstance(step, bool) or not 0 <= step < _MOST_STEPS:
             raise InvalidInputError(f"step must be an integer in [0, 10^12), got {step!r}.")
-        draft = draft_of(self.directory / f"step_{step:012d}", step, state, metrics or {})
+        draft = draft_of(self.directory / f"step_{step:012d}", int(step), state, metrics or {})
         if draft.sharded:
             self._all_ranks()  # made here, while all ranks are here
         else:
@@ -217,7 +229,7 @@ class CheckpointStore:
     def _prune(self) -> None:
         paths = self.paths()
         kept = set(paths[-self.keep_last :])
-        good = self._saved if self._saved in paths else self._first_good(paths[::-1])
+        good = self._saved if self._saved in paths else self._first_good(lambda: paths[::-1])
         if good is not None:
             kept.add(good)
         if self.keep_best:
@@ -258,27 +270,31 @@ class CheckpointStore:
                     scored.append((sign * value, path.name, path))
         return [path for _, _, path in sorted(scored, reverse=True)]
 
-    def _first_good(self, candidates: list[Path]) -> Path | None:
-        for path in candidates:
+    def _first_good(self, listing: Callable[[], list[Path]]) -> Path | None:
+        for path in _candidates(listing):
             problem = self.verify(path)
             if problem is None:
                 return path
             self._warn_of(path, problem)
         return None
 
+    def _newest_first(self) -> list[Path]:
+        return self.paths()[::-1]
+
     @staticmethod
     def _warn_of(path: Path, problem: object) -> None:
-        warnings.warn(f"Skipping checkpoint {path}: {problem}.", DamagedCheckpointWarning, stacklevel=4)
+        if path.exists():  # else it was pruned while it was read
+            warnings.warn(f"Skipping checkpoint {path}: {problem}.", DamagedCheckpointWarning, stacklevel=4)
 
     def latest(self) -> Path | None:
         """Return the newest checkpoint that verifies; damaged ones are skipped with a warning."""
-        return self._first_good(self.paths()[::-1])
+        return self._first_good(self._newest_first)
 
     def best(self) -> Path | None:
         """Return the best checkpoint by ``metric`` that verifies; None when none carries the metric."""
         if self.metric is None:
             raise InvalidInputError("best() needs to know what is best: make the store with metric= and mode=.")
-        return self._first_good(self._ranked(self.paths()))
+        return self._first_good(lambda: self._ranked(self.paths()))
 
     def describe(self, path: str | os.PathLike[str]) -> tuple[int, dict[str, float]]:
         """Return a checkpoint's step and metrics without loading its tensors; raises CheckpointError."""
@@ -318,10 +334,12 @@ class CheckpointStore:
         if targets:
             self.wait()  # ranks talk about one thing at a time
             ranks = self._all_ranks()
-        candidates = [Path(path)] if path is not None else self.paths()[::-1]
-        if ranks is not None:
-            candidates = ranks.exchange(candidates)[0]
-        for candidate in candidates:
+
+        def listing() -> list[Path]:
+            paths = self._newest_first() if path is None else [Path(path)]
+            return paths if ranks is None else ranks.exchange(paths)[0]
+
+        for candidate in _candidates(listing):
             try:
                 manifest, state = read_state(candidate, targets, ranks)
             except DamageError as damage:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import pytest
 import torch
 
 import fastbudget as fb
-from fastbudget.checkpoint import CheckpointStore, SaveHandle
+from fastbudget.checkpoint import CheckpointStore
 from fastbudget.checkpoint import writing as module
 
 
@@ -168,6 +170,48 @@ def test_a_fork_does_not_wait_for_its_parents_save(tmp_path: Path, gate: Gate) -
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_a_handle_holds_no_state_when_done(tmp_path: Path) -> None:
-    handle = SaveHandle(lambda: tmp_path)
-    assert handle.wait() == tmp_path and not hasattr(handle, "_work")
+def test_a_fork_saves_on_its_own(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    store.save_async(1, {"w": torch.ones(2)}).wait()
+    child = os.fork()
+    if child == 0:
+        store.save_async(2, {"w": torch.ones(2)}).wait(30)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert store.load().step == 2
+
+
+def test_a_store_that_is_gone_leaves_no_thread(tmp_path: Path) -> None:
+    before = threading.active_count()
+    store = CheckpointStore(tmp_path)
+    store.save_async(1, {"w": torch.ones(2)}).wait()
+    assert threading.active_count() == before + 1
+    del store
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_gpu_tensors_are_copied_to_pinned_memory_behind_what_is_queued(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep_last=10)
+    weight = torch.zeros(4096, 4096, device="cuda")
+    for step in range(1, 4):
+        for _ in range(50):
+            weight += 1 / 64  # still queued when the save begins
+        store.save_async(
+            step, {"w": weight, "t": weight[:8].T, "cpu": torch.ones(2), "rng": torch.cuda.get_rng_state()}
+        )
+        weight += 1000
+        weight -= 1000
+        assert store._staging._memory.is_pinned()
+    store.wait()
+    for path in store.paths():
+        checkpoint = store.load(path)
+        expected = checkpoint.step * 50 / 64
+        assert checkpoint.state["w"].unique().tolist() == [expected] == checkpoint.state["t"].unique().tolist()
+        assert checkpoint.state["w"].device.type == "cpu" and checkpoint.state["t"].shape == (4096, 8)
+    torch.cuda.set_rng_state(checkpoint.state["rng"])

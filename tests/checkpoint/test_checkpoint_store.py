@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from xxhash import xxh3_128_hexdigest
 
 import fastbudget as fb
-from fastbudget.checkpoint import CheckpointStore, DamagedCheckpointWarning, leftovers, manifest
+from fastbudget.checkpoint import CheckpointStore, DamagedCheckpointWarning, leftovers, manifest, restoring
 from fastbudget.checkpoint import checkpoint_store as module
 
 
@@ -130,6 +130,11 @@ def test_metrics_that_are_no_numbers_are_refused(tmp_path: Path, metrics: Any) -
     }
 
 
+def test_a_step_may_be_a_numpy_integer(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    assert store.load(store.save(np.int64(7), {})).step == 7
+
+
 def test_steps_may_be_far_apart(tmp_path: Path) -> None:
     store = filled(tmp_path, [0, 999_999, 10**12 - 1])
     assert_loads(store, 10**12 - 1)
@@ -177,6 +182,28 @@ def test_leftovers_of_dead_processes_go_and_strangers_stay(tmp_path: Path) -> No
     store.save(2, state_of(2))
     assert {name: (store.directory / name).exists() for name in names} == names
     assert steps_in(store) == [1, 2]
+
+
+@pytest.mark.parametrize("how", ["load", "latest"])
+def test_what_is_pruned_while_it_is_read_gives_way_to_what_replaced_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    store = filled(tmp_path, [1, 2], keep_last=1)
+    read = restoring.read_manifest
+    trained = []
+
+    def slow_read(directory: Path) -> Any:
+        if not trained:
+            trained.append(True)
+            store.save(3, state_of(3))  # as a save in the background does
+            assert not directory.exists()
+        return read(directory)
+
+    monkeypatch.setattr(restoring, "read_manifest", slow_read)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = store.load().path if how == "load" else store.latest()
+    assert found == store.directory / "step_000000000003"
 
 
 # -- damage --------------------------------------------------------------------------------------------------------
