@@ -57,33 +57,31 @@ class Ranks:
         return values
 
 
-def agree(ranks: Ranks, prepare: Callable[[], str], digests: Mapping[str, str]) -> str:
-    """Return what ``prepare`` returned on rank 0, once it is clear that all ranks save the same.
+def agree(ranks: Ranks, prepare: Callable[[], tuple[str, dict[str, str]]]) -> str:
+    """Return the name that ``prepare`` gave on rank 0, once the digests it gave show that all ranks save the same.
 
     Raises:
         Exception: that of ``prepare`` on any rank; on all ranks.
         InvalidInputError: a part that isn't sharded differs between ranks.
     """
-    offer: str | Exception
+    offer: tuple[str, dict[str, str]] | Exception
     try:
         offer = prepare()
     except Exception as error:
         offer = error
-    offers = ranks.exchange((offer, digests))
-    for rank, (theirs, their_digests) in enumerate(offers):
+    offers = ranks.exchange(offer)
+    for theirs in offers:
         if isinstance(theirs, Exception):
             raise theirs
-        differing = [
-            part for part in {**offers[0][1], **their_digests} if offers[0][1].get(part) != their_digests.get(part)
-        ]
+    name, first = offers[0]
+    for rank, (_, digests) in enumerate(offers):
+        differing = [part for part in first | digests if first.get(part) != digests.get(part)]
         if differing:
             raise InvalidInputError(
                 f"state[{differing[0]!r}] differs between ranks 0 and {rank}, but isn't sharded. Gather what each rank "
                 "has of its own, such as random states, under one key per rank, the same on all ranks."
             )
-    name = offers[0][0]
-    assert isinstance(name, str)
-    return name
+    return str(name)
 
 
 def local_tensors(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -79,15 +79,14 @@ def write_from_all_ranks(draft: Draft, *, ranks: Ranks, most_bytes: int) -> None
 
     mine = hidden_path(draft.final, "partial")
 
-    def prepare() -> str:
+    def prepare() -> tuple[str, dict[str, str]]:
         if ranks.rank == 0:
             check_new(draft.final)
             mine.mkdir()
-        return mine.name
+        return mine.name, part_digests(draft.tree, draft.tensors, draft.local)
 
     try:
-        digests = part_digests(draft.tree, draft.tensors, draft.local)
-        partial = mine.with_name(agree(ranks, prepare, digests))
+        partial = mine.with_name(agree(ranks, prepare))
         save_sharded(
             partial,
             draft.tensors,

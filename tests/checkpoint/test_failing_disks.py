@@ -199,3 +199,34 @@ def test_an_interrupted_save_can_be_repeated(tmp_path: Path, monkeypatch: pytest
     assert assert_whole(store, 1) == 1
     store.save(2, state_of(2, 10))
     assert assert_whole(store, 2) == 2
+
+
+def test_everything_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a power cut needs: each file and the directory's names on disk before the rename, and then the rename."""
+    events: list[tuple[str, str]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def watched_fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        events.append(("sync", path.name))
+        sizes[path.name] = os.fstat(descriptor).st_size
+        fsync(descriptor)
+
+    def watched_rename(source: Any, target: Any, **kwargs: Any) -> None:
+        events.append(("rename", Path(target).name))
+        rename(source, target, **kwargs)
+
+    sizes: dict[str, int] = {}
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "rename", watched_rename)
+    path = CheckpointStore(tmp_path / "new" / "store", max_shard_bytes=300_000).save(1, state_of(1))
+    *before, last_rename, last_sync = events
+    assert (last_rename, last_sync) == (("rename", path.name), ("sync", "store"))
+    assert before[:2] == [("sync", "new"), ("sync", tmp_path.name)], "the store's own directories"
+    synced = [name for kind, name in before if kind == "sync"]
+    shards = sorted(file.name for file in path.glob("*.safetensors"))
+    assert len(shards) == 2 and set(shards) < set(synced)
+    assert all(sizes[name] == (path / name).stat().st_size for name in shards)
+    manifest_at = next(index for index, name in enumerate(synced) if name.startswith(".manifest.json"))
+    assert manifest_at > max(map(synced.index, shards))
+    assert synced[manifest_at + 1 :] == [synced[-1]] and synced[-1].endswith(".partial"), "the names of the files"
