@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 import xxhash
 
 from fastbudget.checkpoint import CheckpointStore
 
 STATE = {f"layer{index}": torch.randn(1024, 1024) for index in range(16)}  # 64 MB
-MOST_PAIRS = 40
+ATTEMPTS = 4
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -24,15 +26,13 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def lowest_ratio(pair: Callable[[], tuple[float, float]], ceiling: float) -> float:
-    """Return the ratio of the shortest times of interleaved pairs, which are the least disturbed ones."""
-    ours, theirs = [], []
-    for _ in range(MOST_PAIRS):
-        ours_s, theirs_s = pair()
-        ours.append(ours_s)
-        theirs.append(theirs_s)
-        if len(ours) >= 7 and min(ours) <= ceiling * min(theirs):
+    """Return the median ratio of interleaved pairs; a busy machine gets another chance."""
+    lowest = float("inf")
+    for _ in range(ATTEMPTS):
+        lowest = min(lowest, statistics.median(ours / theirs for ours, theirs in (pair() for _ in range(9))))
+        if lowest <= ceiling:
             break
-    return min(ours) / min(theirs)
+    return lowest
 
 
 def test_an_asynchronous_save_stalls_for_a_copy(tmp_path: Path) -> None:
@@ -42,12 +42,24 @@ def test_an_asynchronous_save_stalls_for_a_copy(tmp_path: Path) -> None:
     steps = iter(range(1, 1000))
 
     def pair() -> tuple[float, float]:
-        copy_s = seconds(lambda: [copy.copy_(tensor) for copy, tensor in zip(copies, STATE.values(), strict=True)])
-        ours_s = seconds(lambda: store.save_async(next(steps), STATE))
+        begin = time.thread_time()
+        for copy, tensor in zip(copies, STATE.values(), strict=True):
+            copy.copy_(tensor)
+        copied = time.thread_time()
+        store.save_async(next(steps), STATE)
+        stalled = time.thread_time()
         store.wait()
-        return ours_s, copy_s
+        return stalled - copied, copied - begin
 
+    # This thread's CPU time: its wall time depends on who else is running.
     assert lowest_ratio(pair, 1.2) <= 1.2
+
+
+def test_an_asynchronous_save_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (time.sleep(1.0), fsync(descriptor)))
+    store = CheckpointStore(tmp_path)
+    assert seconds(lambda: store.save_async(1, STATE)) < 1.0 <= seconds(store.wait)
 
 
 def test_a_whole_save_with_hashes_takes_no_longer_than_torch_save(tmp_path: Path) -> None:
