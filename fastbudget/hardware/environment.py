@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from .machine import cpu_features, cpu_name, usable_cpus
 
-_PACKAGES = ("torch", "numpy", "onnx", "onnxscript", "safetensors", "transformers", "ray", "lightning")
+_PACKAGES = ("torch", "numpy", "onnx", "onnxscript", "xxhash", "transformers", "ray", "lightning")
 _TENSORRT = ("tensorrt", "tensorrt_rtx")
 _ONNXRUNTIME = ("onnxruntime", "onnxruntime-gpu")
 

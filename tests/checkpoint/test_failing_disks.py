@@ -35,8 +35,8 @@ def assert_whole(store: CheckpointStore, at_least: int) -> int:
     return newest
 
 
-@pytest.mark.parametrize("keep_last", [1, 2])
-def test_sigkill_at_any_moment_of_saving(tmp_path: Path, keep_last: int) -> None:
+@pytest.mark.parametrize(("keep_last", "background"), [(1, False), (1, True), (2, True)])
+def test_sigkill_at_any_moment_of_saving(tmp_path: Path, keep_last: int, background: bool) -> None:
     """Children save in a loop and are killed; each durable save was told through a pipe before the next began."""
     store = CheckpointStore(tmp_path, keep_last=keep_last, keep_best=0)
     store.save(0, state_of(0))
@@ -53,7 +53,10 @@ def test_sigkill_at_any_moment_of_saving(tmp_path: Path, keep_last: int) -> None
                 torch.set_num_threads(1)
                 mine = CheckpointStore(tmp_path, keep_last=keep_last, keep_best=0)
                 for step in range(durable + 1, durable + 1000):
-                    mine.save(step, state_of(step))
+                    if background:
+                        mine.save_async(step, state_of(step)).wait()
+                    else:
+                        mine.save(step, state_of(step))
                     os.write(write_end, step.to_bytes(4, "big"))
             finally:
                 os._exit(1)
@@ -181,18 +184,49 @@ def test_a_directory_that_vanished_fails_loudly(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_save_can_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fastbudget.checkpoint import checkpoint_store
+    from fastbudget.checkpoint import writing
 
     store = CheckpointStore(tmp_path)
     store.save(1, state_of(1, 10))
 
-    def interrupt(path: Path) -> str:
+    def interrupt(*args: Any) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint_store, "_sha256", interrupt)
+        patch.setattr(writing, "write_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
             store.save(2, state_of(2, 10))
     assert assert_whole(store, 1) == 1
     store.save(2, state_of(2, 10))
     assert assert_whole(store, 2) == 2
+
+
+def test_everything_is_synced_before_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a power cut needs: each file and the directory's names on disk before the rename, and then the rename."""
+    events: list[tuple[str, str]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def watched_fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        events.append(("sync", path.name))
+        sizes[path.name] = os.fstat(descriptor).st_size
+        fsync(descriptor)
+
+    def watched_rename(source: Any, target: Any, **kwargs: Any) -> None:
+        events.append(("rename", Path(target).name))
+        rename(source, target, **kwargs)
+
+    sizes: dict[str, int] = {}
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "rename", watched_rename)
+    path = CheckpointStore(tmp_path / "new" / "store", max_shard_bytes=300_000).save(1, state_of(1))
+    *before, last_rename, last_sync = events
+    assert (last_rename, last_sync) == (("rename", path.name), ("sync", "store"))
+    assert before[:2] == [("sync", "new"), ("sync", tmp_path.name)], "the store's own directories"
+    synced = [name for kind, name in before if kind == "sync"]
+    shards = sorted(file.name for file in path.glob("*.safetensors"))
+    assert len(shards) == 2 and set(shards) < set(synced)
+    assert all(sizes[name] == (path / name).stat().st_size for name in shards)
+    manifest_at = next(index for index, name in enumerate(synced) if name.startswith(".manifest.json"))
+    assert manifest_at > max(map(synced.index, shards))
+    assert synced[manifest_at + 1 :] == [synced[-1]] and synced[-1].endswith(".partial"), "the names of the files"

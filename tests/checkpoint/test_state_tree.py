@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 import warnings
-from collections import OrderedDict
+from collections import Counter, OrderedDict, namedtuple
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
+from torch.optim import lr_scheduler as schedules
 
 import fastbudget as fb
 from fastbudget.checkpoint import CheckpointStore
@@ -35,17 +38,20 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     if isinstance(a, dict):
-        return isinstance(b, dict) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+        return type(a) is type(b) and list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
         return type(a) is type(b) and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, np.generic):
+        return type(a) is type(b) and a.tobytes() == b.tobytes()
     if isinstance(a, float):
-        return isinstance(b, float) and (a.hex() == b.hex() or (math.isnan(a) and math.isnan(b)))
+        return type(b) is float and (a.hex() == b.hex() or (math.isnan(a) and math.isnan(b)))
     return type(a) is type(b) and a == b
 
 
 DTYPES = [
     torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.uint8, torch.bool,
+    torch.uint8, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2, torch.complex64, torch.uint16, torch.uint32,
+    torch.uint64,
 ]  # fmt: skip
 
 
@@ -64,23 +70,20 @@ def test_everything_a_state_may_hold(tmp_path: Path) -> None:
         "nothing": [None, {}, [], (), ""],
         "text": ["ü", "\x00", "\ud800", 'quote"'],
         "tuple": (1, ("a", [2.0])),
+        "size": torch.Size([3, 4]),
+        "counter": Counter({30: 1, 60: 2}),
         7: {"int keys": {0: 1, -1: 2}},
         "numpy": [
             np.arange(6, dtype=np.int16).reshape(2, 3)[:, ::-1], np.array(3.5), np.zeros((0, 2)), np.float64(0.1),
             np.array([True, False]), np.arange(3, dtype=np.uint32), np.arange(4, dtype=np.uint64) + 2**63,
-            np.array([1.5], np.float16),
+            np.array([1.5], np.float16), np.array([1 + 2j], np.complex64),
         ],
-        "numpy scalars": [np.int32(5), np.float32(0.1), np.bool_(True)],
+        "numpy scalars": [np.int32(5), np.float32(0.1), np.bool_(True), np.complex128(1 - 2j), np.uint64(2**64 - 1)],
         "random": [np.random.RandomState(1).get_state(), random.Random(1).getstate(), torch.get_rng_state()],
     }  # fmt: skip
-    expected = dict(state)
-    expected["numpy scalars"] = [5, float(np.float32(0.1)), True]
-    expected["numpy"] = [float(value) if isinstance(value, float) else value for value in state["numpy"]]
-    random_state = state["random"][0]
-    expected["random"] = [(random_state[0], random_state[1], *random_state[2:]), *state["random"][1:]]
     loaded = round_trip(state, tmp_path)
-    for key in expected:
-        assert same(loaded[key], expected[key]), key
+    for key in state:
+        assert same(loaded[key], state[key]), key
     assert list(loaded) == list(state)
 
 
@@ -124,6 +127,57 @@ def test_an_optimizer_continues_exactly(tmp_path: Path, name: str) -> None:
     assert all(same(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: schedules.LambdaLR(optimizer, lambda step: 0.9**step),
+        lambda optimizer: schedules.OneCycleLR(optimizer, max_lr=0.1, total_steps=20),
+        lambda optimizer: schedules.MultiStepLR(optimizer, [2, 4, 5]),
+        lambda optimizer: schedules.CosineAnnealingWarmRestarts(optimizer, T_0=3),
+        lambda optimizer: schedules.SequentialLR(
+            optimizer, [schedules.LinearLR(optimizer), schedules.StepLR(optimizer, 2)], milestones=[3]
+        ),
+    ],
+    ids=["lambda", "one cycle", "multi step", "cosine", "sequential"],
+)
+def test_a_learning_rate_schedule_continues_exactly(tmp_path: Path, make: Any) -> None:
+    def made() -> tuple[torch.optim.Optimizer, Any]:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+        return optimizer, make(optimizer)
+
+    def rates(optimizer: torch.optim.Optimizer, schedule: Any, steps: int) -> list[float]:
+        seen = []
+        for _ in range(steps):
+            optimizer.step()
+            schedule.step()
+            seen.append(optimizer.param_groups[0]["lr"])
+        return seen
+
+    optimizer, schedule = made()
+    rates(optimizer, schedule, 3)
+    loaded = round_trip({"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}, tmp_path)
+    again_optimizer, again = made()
+    again_optimizer.load_state_dict(loaded["optimizer"])
+    again.load_state_dict(loaded["schedule"])
+    assert rates(again_optimizer, again, 6) == rates(optimizer, schedule, 6)
+
+
+def test_a_scaler_and_numpy_generators_continue_exactly(tmp_path: Path) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale(torch.ones(1))
+    generators = [np.random.Generator(kind(5)) for kind in (np.random.PCG64, np.random.MT19937, np.random.Philox)]
+    for generator in generators:
+        generator.random(3, dtype=np.float32)  # half a word is left over
+    state = {"scaler": scaler.state_dict(), "numpy": [generator.bit_generator.state for generator in generators]}
+    loaded = round_trip(state, tmp_path)
+    assert same(loaded["scaler"], scaler.state_dict())
+    torch.amp.GradScaler("cpu").load_state_dict(loaded["scaler"])
+    for generator, kept in zip(generators, loaded["numpy"], strict=True):
+        again = np.random.Generator(type(generator.bit_generator)(0))
+        again.bit_generator.state = kept
+        assert again.random(5, dtype=np.float32).tolist() == generator.random(5, dtype=np.float32).tolist()
+
+
 def test_tied_weights_are_stored_once_and_stay_tied(tmp_path: Path) -> None:
     weight = torch.randn(100, 50)
     tree, tensors = flatten({"embedding": weight, "head": {"weight": weight.detach()}, "other view": weight[:50]})
@@ -160,6 +214,9 @@ def test_names_that_look_alike_are_kept_apart(state: dict[Any, Any], tmp_path: P
     assert same(round_trip(state, tmp_path), state)
 
 
+with FakeTensorMode():
+    FAKE = torch.zeros(2)
+
 json_like = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
@@ -189,6 +246,11 @@ def test_any_plain_data_comes_back(state: dict[str, Any]) -> None:
         (b"bytes", "is a bytes"),
         ({1.5: 1}, "keys must be text or integers"),
         ({True: 1}, "keys must be text or integers"),
+        (namedtuple("Pair", "a b")(1, 2), "is a Pair"),
+        (IntEnum("Color", "RED").RED, "is a Color"),
+        (np.str_("text"), "is a str_"),
+        (np.datetime64(0, "s"), "is a datetime64"),
+        (FAKE, "FakeTensor"),
         (np.array(["text"]), "numpy array of"),
         (np.array([None]), "numpy array of"),
         (np.arange(3, dtype=">i4"), "numpy array of"),
