@@ -25,6 +25,8 @@ class OperationTable:
         step: uint8 [N], 0 for the first training step, 1 for the steady one.
         flops: int64 [N], floating-point operations, a multiply-add being two.
         moved_bytes: int64 [N], bytes of every tensor read and written, each counted once.
+        product: int64 [N, 4], batch, m, n and k of the matrix products in it (see ``product_shape``); zeros for none.
+        recomputed: bool [N], whether it ran in the backward pass to make an activation again.
     """
 
     name: NDArray[np.int32]
@@ -34,6 +36,8 @@ class OperationTable:
     step: NDArray[np.uint8]
     flops: NDArray[np.int64]
     moved_bytes: NDArray[np.int64]
+    product: NDArray[np.int64]
+    recomputed: NDArray[np.bool_]
     names: tuple[str, ...]
     dtypes: tuple[str, ...]
     modules: tuple[str, ...]
