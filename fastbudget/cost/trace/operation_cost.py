@@ -21,6 +21,8 @@ _ATTENTION = (
     aten._scaled_dot_product_efficient_attention,
     aten._scaled_dot_product_efficient_attention_backward,
 )
+_LOOKUPS = (aten.embedding, aten.index, aten.index_select, aten.gather)
+_ROW_UPDATES = (aten.index_put_, aten.index_add_, aten.scatter_add_)
 _RECURRENT = (aten.mkldnn_rnn_layer, aten.mkldnn_rnn_layer_backward)
 
 
@@ -87,8 +89,18 @@ def product_shape(
     return 0, 0, 0, 0
 
 
+def operation_bytes(func: Any, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor]) -> int:
+    """Return the bytes that an operation reads and writes; of a table that it looks rows up in, those rows only."""
+    packet = func.overloadpacket
+    if packet in _LOOKUPS:
+        return moved_bytes([*inputs[1:], *outputs]) + moved_bytes(outputs)
+    if packet in _ROW_UPDATES:
+        return moved_bytes(inputs[1:]) + 2 * moved_bytes(inputs[-1:])
+    return moved_bytes([*inputs, *outputs])
+
+
 def moved_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Return the bytes that an operation reads and writes: each tensor once, broadcast dimensions once."""
+    """Return the bytes of tensors: each tensor once, broadcast dimensions once."""
     total = 0
     seen = set()
     for tensor in tensors:

@@ -22,7 +22,7 @@ from .allocation_log import PHASES
 from .fake_kernels import run_fake_kernel
 from .known_values import KnownValues
 from .module_paths import ModulePaths
-from .operation_cost import moved_bytes, operation_flops, product_shape
+from .operation_cost import operation_bytes, operation_flops, product_shape
 from .operation_table import OperationTable
 from .storage_recorder import StorageRecorder
 from .trace_errors import contents_needed, device_not_traced, shape_function_needed
@@ -230,7 +230,7 @@ class StepRecorder(TorchDispatchMode):
         rows["phase"].append(self.storages.phase)
         rows["step"].append(self.step)
         rows["flops"].append(operation_flops(func, args, kwargs, out))
-        rows["moved_bytes"].append(moved_bytes([*inputs, *outputs]))
+        rows["moved_bytes"].append(operation_bytes(func, inputs, outputs))
         rows["product"].extend(product_shape(func, args, kwargs, out))
         rows["recomputed"].append(self.storages.phase == _BACKWARD and torch.is_grad_enabled())
 

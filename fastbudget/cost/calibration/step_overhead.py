@@ -1,0 +1,88 @@
+"""What the host needs from one operation to the next: Python, modules, autograd, dispatch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..trace.tracing import trace_step
+from ..trace.training_step import run_training_step
+from .timing import Samples
+
+_WIDTH, _HEADS, _LENGTH, _LAYERS = 16, 2, 4, 4
+PHASES = ("forward", "backward", "optimizer")
+
+
+class _Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.LayerNorm(_WIDTH)
+        self.heads = nn.Linear(_WIDTH, 3 * _WIDTH)
+        self.joined = nn.Linear(_WIDTH, _WIDTH)
+        self.network = nn.Sequential(nn.Linear(_WIDTH, 2 * _WIDTH), nn.GELU(), nn.Linear(2 * _WIDTH, _WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.heads(self.before(x)).view(1, _LENGTH, 3, _HEADS, -1).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(*parts, is_causal=True)
+        x = x + self.joined(mixed.transpose(1, 2).reshape(1, _LENGTH, _WIDTH))
+        return x + self.network(x)
+
+
+class _TinyModel(nn.Module):
+    """A transformer too small to compute anything: what its step takes is the host's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(_Layer() for _ in range(_LAYERS)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).pow(2).mean()
+
+
+def operations_by_phase() -> dict[str, int]:
+    """Return how many operations a step of the tiny model has in each phase."""
+    table = trace_step(_TinyModel, partial(torch.zeros, 1, _LENGTH, _WIDTH)).operations
+    return {phase: table.count_in(phase, step=1) for phase in PHASES}
+
+
+def measure_phases(device: torch.device, *, until: float, most_steps: int) -> dict[str, Samples]:
+    """Return the seconds of each phase of the tiny model's step, and under ``"evaluate"`` of its inference."""
+    model = _TinyModel().to(device)
+    x = torch.zeros(1, _LENGTH, _WIDTH, device=device)
+    # As it is traced: one tensor after the other, which is the default on the CPU.
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=None if device.type == "cpu" else True)
+    wait: Callable[[], None] = (lambda: None) if device.type == "cpu" else torch.cuda.synchronize
+    samples = {phase: Samples() for phase in (*PHASES, "evaluate")}
+
+    def evaluate() -> float:
+        began = time.perf_counter()
+        with torch.no_grad():
+            model(x)
+        wait()
+        return time.perf_counter() - began
+
+    for step in range(most_steps + 2):
+        began: dict[str, float] = {}
+
+        def enter(phase: str, began: dict[str, float] = began) -> None:
+            wait()
+            began[phase] = time.perf_counter()
+
+        run_training_step(model, [x], optimizer, None, precision="fp32", enter_phase=enter)
+        spent = {
+            "forward": began["backward"] - began["forward"],
+            "backward": began["optimizer"] - began["backward"],
+            "optimizer": began["zero_grad"] - began["optimizer"],
+            "evaluate": evaluate(),
+        }
+        if step >= 2:  # the first ones build states and caches
+            for phase, seconds in spent.items():
+                samples[phase].seconds.append(seconds)
+        if time.perf_counter() > until and step >= 2:
+            break
+    return samples
