@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +224,11 @@ class TransformerShape:
     def all_blocks(self) -> tuple[BlockShape, ...]:
         """Layers in the order that a forward pass visits them."""
         return self.encoder_blocks + self.blocks
+
+    @cached_property
+    def block_counts(self) -> tuple[tuple[BlockShape, int], ...]:
+        """Each different layer, and how many there are."""
+        return tuple(Counter(self.all_blocks).items())
 
     @property
     def embedding_params(self) -> int:
