@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from .tensor_pool import TensorPool
 aten = torch.ops.aten
 Call = tuple[Any, tuple[Any, ...]]
 
+# Places each operation is measured at in turn.
+_VARIANTS, _VARIANTS_QUICK = 6, 3
 # Elements of each tensor: in the first-level cache, in the last-level one, in memory.
 _ELEMENTS = (2**12, 2**16, 2**19, 2**22)
 _ELEMENTS_QUICK = (2**12, 2**19)
@@ -76,7 +80,9 @@ class OperationBenchmark:
     call: Callable[[], Any]
 
 
-def operation_benchmarks(pool: TensorPool, dtypes: Sequence[torch.dtype], *, quick: bool) -> Iterator[OperationBenchmark]:
+def operation_benchmarks(
+    pool: TensorPool, dtypes: Sequence[torch.dtype], *, quick: bool
+) -> Iterator[OperationBenchmark]:
     """Yield every benchmark, each operation's in a row; the same pool serves all.
 
     Args:
@@ -84,17 +90,22 @@ def operation_benchmarks(pool: TensorPool, dtypes: Sequence[torch.dtype], *, qui
         dtypes: floating-point types to measure.
         quick: a few sizes of each operation, for about a second.
     """
-    on_cpu = pool.tensor(0, (1,), torch.float32).device.type == "cpu"
+    variants = _VARIANTS_QUICK if quick else _VARIANTS
     for dtype in dtypes:
-        for calls in _groups(pool, dtype, quick, on_cpu):
-            for func, args in calls:
-                made = _benchmark(func, args)
+        for group in _groups(pool, dtype, quick):
+            for alike in zip(*(group() for _ in range(variants)), strict=True):
+                made = _benchmark(pool, alike[0][0], [args for _, args in alike])
                 if made is not None:
                     yield made
 
 
-def _benchmark(func: Any, args: tuple[Any, ...]) -> OperationBenchmark | None:
-    """Run the operation once, to warm it up and to learn what it reads and writes; None if it can't run here."""
+def _benchmark(pool: TensorPool, func: Any, variants: list[tuple[Any, ...]]) -> OperationBenchmark | None:
+    """Run the operation once, to warm it up and to learn what it reads and writes; None if it can't run here.
+
+    Calls go through the variants, the same shapes in other places, and keep some results: neither operands nor
+    results are then in the nearest cache, as in a step.
+    """
+    args = variants[0]
     try:
         out = func(*args)
     except (RuntimeError, NotImplementedError):
@@ -102,34 +113,36 @@ def _benchmark(func: Any, args: tuple[Any, ...]) -> OperationBenchmark | None:
     inputs = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
     outputs = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
     shape = product_shape(func, args, {}, out)
+    following = cycle(variants)
     return OperationBenchmark(
         operation=func.overloadpacket.__name__,
         dtype=str(outputs[0].dtype).removeprefix("torch."),
         product=shape if all(shape) else None,
         moved_bytes=operation_bytes(func, inputs, outputs),
-        call=lambda: func(*args),
+        call=lambda: pool.keep(func(*next(following))),
     )
 
 
-def _groups(pool: TensorPool, dtype: torch.dtype, quick: bool, on_cpu: bool) -> Iterator[Iterator[Call]]:
-    yield _products(pool, dtype, _PRODUCTS_QUICK if quick else _PRODUCTS)
-    yield _batched_products(pool, dtype, _BATCHED_PRODUCTS[::4] if quick else _BATCHED_PRODUCTS)
+def _groups(pool: TensorPool, dtype: torch.dtype, quick: bool) -> Iterator[Callable[[], Iterator[Call]]]:
+    yield partial(_products, pool, dtype, _PRODUCTS_QUICK if quick else _PRODUCTS)
+    yield partial(_batched_products, pool, dtype, _BATCHED_PRODUCTS[::4] if quick else _BATCHED_PRODUCTS)
     for elements in _ELEMENTS_QUICK if quick else _ELEMENTS:
-        yield _pointwise(pool, dtype, elements)
-        yield _rows(pool, dtype, elements)
-        yield _images(pool, dtype, elements)
-    yield _attentions(pool, dtype, _ATTENTIONS_QUICK if quick else _ATTENTIONS, on_cpu)
-    yield _convolutions(pool, dtype, _CONVOLUTIONS_QUICK if quick else _CONVOLUTIONS)
+        yield partial(_pointwise, pool, dtype, elements)
+        yield partial(_rows, pool, dtype, elements)
+        yield partial(_images, pool, dtype, elements)
+    yield partial(_attentions, pool, dtype, _ATTENTIONS_QUICK if quick else _ATTENTIONS)
+    yield partial(_convolutions, pool, dtype, _CONVOLUTIONS_QUICK if quick else _CONVOLUTIONS)
     if dtype == torch.float32:
-        yield _lookups(pool, dtype, _EMBEDDINGS[:2] if quick else _EMBEDDINGS)
-        if on_cpu:
-            yield _recurrent(pool, dtype, _RECURRENT_QUICK if quick else _RECURRENT)
+        yield partial(_lookups, pool, dtype, _EMBEDDINGS[:2] if quick else _EMBEDDINGS)
+        if pool.device.type == "cpu":
+            yield partial(_recurrent, pool, dtype, _RECURRENT_QUICK if quick else _RECURRENT)
 
 
 def _products(pool: TensorPool, dtype: torch.dtype, shapes: Sequence[tuple[int, int, int]]) -> Iterator[Call]:
-    for m, n, k in shapes:
-        left, weight = pool.tensor(0, (m, k), dtype), pool.tensor(1, (n, k), dtype)
-        yield aten.mm.default, (left, weight.t())
+    # As in the backward pass: a gradient with the weight, and transposed with the input.
+    for index, (m, n, k) in enumerate(shapes):
+        right = pool.tensor(1, (k, n), dtype)
+        yield aten.mm.default, (pool.tensor(0, (k, m), dtype).t() if index % 2 else pool.tensor(0, (m, k), dtype), right)
     for m, n, k in shapes[:: 3 if len(shapes) > 10 else 1]:
         left, weight = pool.tensor(0, (m, k), dtype), pool.tensor(1, (n, k), dtype)
         yield aten.addmm.default, (pool.tensor(2, (n,), dtype), left, weight.t())
@@ -177,7 +190,6 @@ def _rows(pool: TensorPool, dtype: torch.dtype, elements: int) -> Iterator[Call]
     x, y = pool.tensor(0, shape, dtype), pool.tensor(1, shape, dtype)
     weight, bias = pool.tensor(2, (_ROW,), dtype), pool.tensor(3, (_ROW,), dtype)
     yield aten.sum.dim_IntList, (x, [0], True)
-    yield aten.sum.default, (x,)
     yield aten.mean.dim, (x, [-1], True)
     yield aten._softmax.default, (x, -1, False)
     yield aten._safe_softmax.default, (x, -1)
@@ -219,13 +231,13 @@ def _lookups(pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, in
 
 
 def _attentions(
-    pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, int, int, int, int, bool]], on_cpu: bool
+    pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, int, int, int, int, bool]]
 ) -> Iterator[Call]:
     for batch, heads, queries, keys, size, causal in sizes:
         query = pool.tensor(0, (batch, heads, queries, size), dtype)
         key, value = (pool.tensor(slot, (batch, heads, keys, size), dtype) for slot in (1, 2))
         grad = pool.tensor(3, (batch, heads, queries, size), dtype)
-        if on_cpu:
+        if pool.device.type == "cpu":
             forward, backward = (
                 aten._scaled_dot_product_flash_attention_for_cpu.default,
                 aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
@@ -278,10 +290,11 @@ def _recurrent(pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, 
         shape = (lstm, width, 1, True)
         args = (x, *weights, *biases, hidden, cell, False, [], *shape, False, False, True)
         yield aten.mkldnn_rnn_layer.default, args
-        try:
-            out, last_hidden, last_cell, saved = aten.mkldnn_rnn_layer(*args)
-        except RuntimeError:
-            return
+        with torch.enable_grad():  # it saves something for the backward pass only if there will be one
+            needed = [part.detach().requires_grad_() for part in args[:5]]
+            out, last_hidden, last_cell, saved = (
+                part.detach() for part in aten.mkldnn_rnn_layer(*needed, *args[5:])
+            )
         yield (
             aten.mkldnn_rnn_layer_backward.default,
             (x, *weights, *biases, hidden, cell, out, last_hidden, last_cell, out, last_hidden, last_cell, False, *shape,

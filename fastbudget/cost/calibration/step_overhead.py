@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..trace.tracing import trace_step
 from ..trace.training_step import run_training_step
 from .timing import Samples
 
@@ -44,14 +44,33 @@ class _TinyModel(nn.Module):
         return self.layers(x).pow(2).mean()
 
 
-def operations_by_phase() -> dict[str, int]:
-    """Return how many operations a step of the tiny model has in each phase."""
-    table = trace_step(_TinyModel, partial(torch.zeros, 1, _LENGTH, _WIDTH)).operations
-    return {phase: table.count_in(phase, step=1) for phase in PHASES}
+class _OperationCount(TorchDispatchMode):
+    """Counts operations by phase as traces do: views are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.phase = PHASES[0]
+        self.counts = dict.fromkeys((*PHASES, "zero_grad"), 0)
+
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if not func.is_view and func is not torch.ops.aten.detach.default:
+            self.counts[self.phase] += 1
+        return func(*args, **(kwargs or {}))
 
 
-def measure_phases(device: torch.device, *, until: float, most_steps: int) -> dict[str, Samples]:
-    """Return the seconds of each phase of the tiny model's step, and under ``"evaluate"`` of its inference."""
+def measure_host_seconds(device: torch.device, *, until: float, most_steps: int = 50) -> dict[str, float]:
+    """Return seconds per operation in each phase of the tiny model's step, and under ``"evaluate"`` in inference.
+
+    Args:
+        device: where the model runs.
+        until: when to stop, on ``time.perf_counter``'s clock; a few steps are always taken.
+        most_steps: enough for a steady result.
+    """
     model = _TinyModel().to(device)
     x = torch.zeros(1, _LENGTH, _WIDTH, device=device)
     # As it is traced: one tensor after the other, which is the default on the CPU.
@@ -66,7 +85,12 @@ def measure_phases(device: torch.device, *, until: float, most_steps: int) -> di
         wait()
         return time.perf_counter() - began
 
-    for step in range(most_steps + 2):
+    with _OperationCount() as count:
+        for _ in range(2):  # the first step builds the optimizer's states
+            count.counts = dict.fromkeys(count.counts, 0)
+            count.enter("forward")
+            run_training_step(model, [x], optimizer, None, precision="fp32", enter_phase=count.enter)
+    for step in range(most_steps):
         began: dict[str, float] = {}
 
         def enter(phase: str, began: dict[str, float] = began) -> None:
@@ -80,9 +104,9 @@ def measure_phases(device: torch.device, *, until: float, most_steps: int) -> di
             "optimizer": began["zero_grad"] - began["optimizer"],
             "evaluate": evaluate(),
         }
-        if step >= 2:  # the first ones build states and caches
-            for phase, seconds in spent.items():
-                samples[phase].seconds.append(seconds)
+        for phase, seconds in spent.items():
+            samples[phase].seconds.append(seconds)
         if time.perf_counter() > until and step >= 2:
             break
-    return samples
+    counts = {**count.counts, "evaluate": count.counts["forward"]}
+    return {phase: taken.undisturbed_s / counts[phase] for phase, taken in samples.items()}

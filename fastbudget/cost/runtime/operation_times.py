@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,7 +33,7 @@ _ALIKE = {
     "max": "sum", "amax": "sum", "argmax": "sum", "all": "sum", "any": "sum", "var_mean": "sum", "cumsum": "sum",
     "linalg_vector_norm": "sum", "var": "sum", "avg_pool2d": "max_pool2d_with_indices",
     "avg_pool2d_backward": "max_pool2d_with_indices_backward",
-    "stack": "cat", "index": "clone", "gather": "clone", "index_select": "clone", "constant_pad_nd": "clone",
+    "batch_norm_inference": "add", "stack": "cat", "index": "clone", "gather": "clone", "index_select": "clone", "constant_pad_nd": "clone",
     "slice_backward": "clone", "select_backward": "clone", "repeat": "clone", "roll": "clone", "flip": "clone",
     "embedding_bag": "embedding", "_embedding_bag": "embedding", "relu_": "mul_", "sub_": "add_", "div_": "mul_",
     "clamp_": "mul_", "hardtanh_": "mul_", "masked_fill_": "mul_", "sqrt_": "mul_", "lerp_": "addcmul_",
@@ -55,11 +55,13 @@ class OperationTimes:
         passes: rows of ``[moved bytes, seconds]``: operations that go over memory once, the smallest first.
         host_s: seconds that the host needs from one operation to the next, by phase: ``"forward"``, ``"backward"``,
             ``"optimizer"``, ``"evaluate"``.
+        fresh_byte_s: seconds to get a byte of memory from the operating system and touch it, on a CPU.
     """
 
     products: dict[str, list[list[float]]] = field(default_factory=dict)
     passes: dict[str, list[list[float]]] = field(default_factory=dict)
     host_s: dict[str, float] = field(default_factory=dict)
+    fresh_byte_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name, tables, width in (("products", self.products, 5), ("passes", self.passes, 2)):
@@ -69,11 +71,6 @@ class OperationTimes:
                         f"A calibration's {name}[{key!r}] must hold rows of {width} positive numbers. "
                         "Measure again with `fastbudget calibrate`."
                     )
-
-    @classmethod
-    def from_json(cls, content: Any) -> OperationTimes:
-        """Read what ``dataclasses.asdict`` wrote."""
-        return cls(**{name: content[name] for name in ("products", "passes", "host_s") if name in content})
 
     def measures(self, operation: str, dtype: str) -> bool:
         """Whether the operation itself was measured in that type."""
