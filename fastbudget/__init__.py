@@ -12,23 +12,33 @@ _SOURCES = {
     "Budget": "core",
     "BudgetGuard": "budget",
     "BudgetTooSmallError": "core",
+    "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
+    "ClaimReport": "cost",
     "ConfigurationError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
     "Interval": "core",
+    "InferenceEstimate": "cost",
     "InvalidInputError": "core",
+    "JobConditions": "cost",
+    "JobCost": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
     "RunDirectoryError": "core",
     "SaveError": "core",
     "Trainer": "training",
+    "TrainingJob": "cost",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "check_claim": "cost",
+    "checkpoint_interval": "core",
     "estimate": "cost",
+    "estimate_inference": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
     "export": "inference",
+    "job_cost": "cost",
     "load_artifact": "inference",
     "metrics": "metrics",
     "run": "workflow",
@@ -44,6 +54,7 @@ if TYPE_CHECKING:
     from .checkpoint import CheckpointStore as CheckpointStore
     from .core import Budget as Budget
     from .core import BudgetTooSmallError as BudgetTooSmallError
+    from .core import CheckpointError as CheckpointError
     from .core import ConfigurationError as ConfigurationError
     from .core import FastbudgetError as FastbudgetError
     from .core import Interval as Interval
@@ -52,9 +63,18 @@ if TYPE_CHECKING:
     from .core import NonFiniteLossError as NonFiniteLossError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
+    from .core import checkpoint_interval as checkpoint_interval
+    from .cost import ClaimReport as ClaimReport
+    from .cost import InferenceEstimate as InferenceEstimate
+    from .cost import JobConditions as JobConditions
+    from .cost import JobCost as JobCost
+    from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
+    from .cost import check_claim as check_claim
     from .cost import estimate as estimate
+    from .cost import estimate_inference as estimate_inference
     from .cost import estimate_transformer as estimate_transformer
+    from .cost import job_cost as job_cost
     from .evaluation import EvaluationRecord as EvaluationRecord
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from row_cells import NotModeled, Row, count, find_accelerator
+
 from fastbudget.core.errors import InvalidInputError
 from fastbudget.cost.transformer.transformer_config import known_presets
 from fastbudget.cost.transformer.transformer_estimation import TransformerEstimate, estimate_transformer
-from fastbudget.hardware import find_device
 
-Row = dict[str, str]
 UNITS = {"gib": 2**30, "mib": 2**20, "gb": 1e9, "mb": 1e6, "gb(as logged)": 1e9}
 # Other adapters of peft are estimated as LoRA of the same rank on queries and values.
 ADAPTERS = re.compile(
@@ -35,10 +35,6 @@ OPTIMIZERS = {
 }
 # Families whose loss transformers computed from shifted float32 logits until 4.47 (November 2024).
 SHIFTING = ("llama", "mistral", "mixtral", "gemma", "qwen2", "yi-", "tinyllama")
-
-
-class NotModeled(Exception):
-    """The row can't be estimated; the message is the reason, the same words for the same kind of row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +96,7 @@ def device_of(row: Row) -> tuple[str, bool]:
     name = row.get("gpu", "").strip()
     if not name:
         return "a100-80gb", True
-    size = _number(row.get("gpu_mem_gb", "").split(" ")[0].rstrip("GgBb"))
-    candidates = [name, name.split("(")[0], name.rsplit("(", 1)[-1].rstrip(")")]
-    if size is not None and size < 1000:
-        candidates = [f"{name}-{size:.0f}gb", *candidates]
-    for candidate in candidates:
-        try:
-            return find_device(candidate).key, False
-        except InvalidInputError:
-            continue
-    raise NotModeled("unknown hardware")
+    return find_accelerator(name, row.get("gpu_mem_gb", "").split(" ")[0]).key, False
 
 
 def config_of(row: Row) -> Any:
@@ -124,7 +111,7 @@ def config_of(row: Row) -> Any:
             return one
     if name == "nanogpt":
         return "gpt2"
-    layers, hidden = _integer(row, "layers"), _integer(row, "hidden")
+    layers, hidden = count(row, "layers"), count(row, "hidden")
     if layers and hidden and (name.startswith(("gpt", "mt-nlg", "megatron"))):
         heads = next(heads for heads in (hidden // 96, hidden // 128, hidden // 64, 8) if heads and hidden % heads == 0)
         return _frozen(
@@ -147,7 +134,7 @@ def request_of(row: Row, *, for_verdict: bool = False) -> Request:
     if device_assumed:
         assumed.append("hardware")
     arguments: dict[str, Any] = {"hardware": device}
-    seq_len = _integer(row, "seq_len") or _named_length(text)
+    seq_len = count(row, "seq_len") or _named_length(text)
     if seq_len is None:
         if not for_verdict:
             raise NotModeled("no sequence length")
@@ -177,8 +164,8 @@ def _refuse(row: Row, text: str) -> None:
         raise NotModeled("not plain language-model training")
     frameworks = row.get("framework", "").lower() + " " + text
     if ("nemo" in frameworks or "megatron" in frameworks) and not row.get("tp", "").strip():
-        count = _integer(row, "n_gpus")
-        if count is None or count > 1 or "nemo" in frameworks:
+        devices = count(row, "n_gpus")
+        if devices is None or devices > 1 or "nemo" in frameworks:
             raise NotModeled("the parallel layout is not given")
 
 
@@ -233,14 +220,14 @@ def _precision(row: Row, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parallelism(row: Row, framework: str, text: str, assumed: list[str]) -> dict[str, Any]:
-    sizes = {name: _integer(row, name) or 1 for name in ("tp", "pp", "cp", "ep")}
-    devices = _integer(row, "n_gpus")
+    sizes = {name: count(row, name) or 1 for name in ("tp", "pp", "cp", "ep")}
+    devices = count(row, "n_gpus")
     if devices is None:
         if row.get("n_gpus", "").strip():
             raise NotModeled("several numbers of GPUs in one row")
         if re.search(r"zero|fsdp|deepspeed", text):
             raise NotModeled("sharded over a number of GPUs that is not given")
-        devices = (_integer(row, "dp") or 1) * sizes["tp"] * sizes["pp"] * sizes["cp"]
+        devices = (count(row, "dp") or 1) * sizes["tp"] * sizes["pp"] * sizes["cp"]
     stage = re.search(r"zero-? ?([123])", text)
     result: dict[str, Any] = {
         "num_devices": devices,
@@ -297,7 +284,7 @@ def _kernels(row: Row, framework: str, config: Any, assumed: list[str]) -> dict[
 
 
 def _batch(row: Row, framework: str, arguments: dict[str, Any], assumed: list[str]) -> None:
-    micro = _integer(row, "micro_batch_seqs")
+    micro = count(row, "micro_batch_seqs")
     if micro is None:
         # Megatron-LM's example script trains with 4 sequences; other recipes start from 1.
         micro = 4 if arguments.get("framework") == "megatron" else 1
@@ -311,7 +298,7 @@ def _batch(row: Row, framework: str, arguments: dict[str, Any], assumed: list[st
         batches = pipeline
         if "torchtitan" in framework:
             micro = max(micro // pipeline, 1)
-    total = _integer(row, "global_batch_seqs")
+    total = count(row, "global_batch_seqs")
     if total is not None and total % (micro * data_parallel) == 0 and "torchtitan" not in framework:
         batches = total // (micro * data_parallel)
     arguments["micro_batch_size"] = micro
@@ -337,15 +324,3 @@ def _cached(config: Any, arguments: tuple[tuple[str, Any], ...]) -> TransformerE
 
 def _frozen(**values: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(values.items())
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _integer(row: Row, key: str) -> int | None:
-    value = _number(row.get(key, "").strip())
-    return None if value is None or value != int(value) or value < 1 else int(value)

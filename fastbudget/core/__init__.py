@@ -3,6 +3,7 @@
 from .budget import Budget, BudgetInSeconds
 from .errors import (
     BudgetTooSmallError,
+    CheckpointError,
     ConfigurationError,
     FastbudgetError,
     InvalidInputError,
@@ -12,11 +13,13 @@ from .errors import (
     SaveError,
 )
 from .interval import Interval
+from .young_daly import checkpoint_interval
 
 __all__ = [
     "Budget",
     "BudgetInSeconds",
     "BudgetTooSmallError",
+    "CheckpointError",
     "ConfigurationError",
     "FastbudgetError",
     "Interval",
@@ -25,4 +28,5 @@ __all__ = [
     "NonFiniteLossError",
     "RunDirectoryError",
     "SaveError",
+    "checkpoint_interval",
 ]

@@ -29,6 +29,10 @@ class RunDirectoryError(FastbudgetError, RuntimeError):
     """The run directory holds something that the call must not touch, or lacks what it needs."""
 
 
+class CheckpointError(RunDirectoryError):
+    """A checkpoint is missing, incomplete, damaged or of an unknown version; nothing of it was used."""
+
+
 class SaveError(FastbudgetError, OSError):
     """A checkpoint could not be written; checkpoints saved before are intact."""
 

@@ -2,7 +2,15 @@
 
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
+from .claims.claim import Claim
+from .claims.claim_checking import ClaimReport, check_claim
+from .claims.findings import Finding
 from .estimation import Estimate, estimate
+from .inference.inference_estimation import InferenceEstimate, estimate_inference
+from .job.job_accounting import JobCost, account_job
+from .job.job_conditions import JobConditions
+from .job.training_job import TrainingJob
+from .job.whole_job import job_cost
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
@@ -19,18 +27,29 @@ __all__ = [
     "AllocationLog",
     "AllocatorConfig",
     "AllocatorReplay",
+    "Claim",
+    "ClaimReport",
     "Estimate",
+    "Finding",
+    "InferenceEstimate",
+    "JobConditions",
+    "JobCost",
     "MemoryEstimate",
     "MemoryTimeline",
     "OperationTable",
     "PeakTensor",
     "StageMemory",
     "Trace",
+    "TrainingJob",
     "TransformerEstimate",
     "TransformerMemory",
     "TransformerShape",
+    "account_job",
+    "check_claim",
     "estimate",
+    "estimate_inference",
     "estimate_transformer",
+    "job_cost",
     "known_presets",
     "measure_step",
     "read_transformer",

@@ -11,11 +11,11 @@ from fastbudget.cli.main import app
 runner = CliRunner()
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["env"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["env"], ["estimate"], ["hardware"]])
 def test_help_shows_an_example(command):
     result = runner.invoke(app, [*command, "--help"])
     assert result.exit_code == 0
-    assert not command or ("Example:" in result.stdout and "--json" in result.stdout)
+    assert not command or ("Example" in result.stdout and "--json" in result.stdout)
 
 
 def test_export_help_shows_examples():

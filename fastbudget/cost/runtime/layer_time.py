@@ -13,6 +13,8 @@ from .rates import Rates, attention_seconds, gemm_seconds, memory_seconds
 # A 16-bit element, and a 4-bit one read and its 16-bit form written and read again.
 _WIDTH = 2.0
 _DEQUANTIZED_BYTES = 0.5 + 2 * _WIDTH
+# Casts to 8 bits outside of other kernels, each with a pass for the scale.
+_UNFUSED_CASTS = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +74,8 @@ class LayerTimes:
             context = self.links.neighbor_seconds(sent, layout.context_parallel, tensor)
         experts = 0.0
         if block.mlp.experts and layout.expert_parallel > 1:
-            sent = tokens * block.mlp.experts_per_token / tensor * hidden * _WIDTH
-            experts = 2.0 * self.links.all_to_all_seconds(sent, layout.expert_parallel)
+            rows = tokens * hidden * _WIDTH / tensor
+            experts = 2.0 * self.links.all_to_all_seconds(rows, block.mlp.experts_per_token, layout.expert_parallel)
         whole = tokens * hidden * _WIDTH
         return LayerSeconds(
             matrix=matrix,
@@ -96,7 +98,8 @@ class LayerTimes:
         # The head stays in 16 bits under 8-bit training; so do its products' rates, nearly.
         passes = self.rates.constants.head_passes
         if layout.mode == "train":
-            passes *= {"eager": 1.5, "shifted": 2.0, "fused": 0.5, "chunked": 0.5}[layout.loss]
+            loss = "fused" if layout.loss == "eager" and self._is_fused else layout.loss
+            passes *= {"eager": 1.5, "shifted": 2.0, "fused": 0.7, "chunked": 0.7}[loss]
         return LayerSeconds(
             matrix=gemm_seconds(rows, max(int(columns), 1), shape.embedding_width, self.rates),
             memory=memory_seconds(rows * columns * _WIDTH * passes, self.rates),
@@ -151,12 +154,12 @@ class LayerTimes:
             attention.head_dim,
             attention.value_head_dim,
             self.rates,
-            fused=layout.attention == "flash",
+            unfused_keys=None if layout.attention == "flash" else layout.seq_len,
         )
 
     @property
     def _is_fused(self) -> bool:
-        return self.layout.compiled or self.layout.framework == "megatron"
+        return self.rates.fuses or self.layout.compiled or self.layout.framework == "megatron"
 
     def _memory(self, block: BlockShape) -> float:
         layout, constants = self.layout, self.rates.constants
@@ -168,6 +171,10 @@ class LayerTimes:
             inner += 2 * mlp.experts_per_token * self.shape.hidden
         passes = constants.fused_passes if self._is_fused else constants.eager_passes
         moved = self.tokens * (residual + inner / tensor) * layout.compute_bytes * passes
+        if self.rates.is_narrow:
+            inputs = 2 * self.shape.hidden + (attention.out_width + mlp.active_width) / tensor
+            casts = constants.cast_passes * (1.0 if self._is_fused else _UNFUSED_CASTS)
+            moved += self.tokens * inputs * layout.compute_bytes * casts
         if layout.quantized_base:
             moved += block.num_params(self.shape.hidden) / tensor * _DEQUANTIZED_BYTES
         return memory_seconds(moved, self.rates)
@@ -180,6 +187,10 @@ class LayerTimes:
             kernels *= 1.5
         if self.layout.lora_rank is not None:
             kernels *= 1.0 + 0.15 * len(self.layout.lora_targets)
+        if self.layout.tensor_parallel > 1:
+            kernels += 2 * self.rates.constants.kernels_per_collective
+        if block.mlp.experts and self.layout.expert_parallel > 1:
+            kernels += 2 * self.rates.constants.kernels_per_collective
         return kernels * self.rates.launch_s
 
     def _adapters(self, block: BlockShape) -> float:

@@ -52,7 +52,7 @@ class Links:
         sent = whole_bytes * (ranks - 1) / ranks
         local = self._local_ranks(ranks, stride)
         if local == ranks:
-            return sent / self.local_bytes_per_s + self.local_latency_s
+            return sent / self.local_bytes_per_s + self.local_latency_s * math.log2(ranks)
         nodes = ranks / local
         between = whole_bytes / local * (nodes - 1) / nodes
         within = whole_bytes * (local - 1) / local
@@ -64,14 +64,26 @@ class Links:
         """Return the seconds of an all-reduce: a reduce-scatter and an all-gather."""
         return 2.0 * self.gather_seconds(whole_bytes, ranks, stride)
 
-    def all_to_all_seconds(self, sent_bytes: float, ranks: int, stride: int = 1) -> float:
-        """Return the seconds in which each device sends `sent_bytes` in equal parts to all."""
+    def all_to_all_seconds(self, row_bytes: float, copies: int, ranks: int, stride: int = 1) -> float:
+        """Return the seconds in which each device sends every row of its own to `copies` of `ranks` devices.
+
+        A row crosses the network once for each other node that it goes to, and is copied there (DeepEP;
+        DeepSeek-V3, arXiv:2412.19437, section 3.2.2).
+
+        Args:
+            row_bytes: bytes of all rows of a device, once.
+            copies: devices that a row goes to, drawn evenly.
+            ranks: devices that take part.
+            stride: their distance in the numbering of devices.
+        """
         if ranks == 1:
             return 0.0
         local = self._local_ranks(ranks, stride)
-        within = sent_bytes * (local - 1) / ranks / self.local_bytes_per_s
-        between = sent_bytes * (ranks - local) / ranks / self.network_bytes_per_s
-        latency = self.local_latency_s if local == ranks else self.network_latency_s
+        nodes = ranks / local
+        within = row_bytes * copies * (local - 1) / local / self.local_bytes_per_s
+        other_nodes = (nodes - 1.0) * (1.0 - (1.0 - 1.0 / nodes) ** copies)
+        between = row_bytes * other_nodes / self.network_bytes_per_s
+        latency = self.local_latency_s if nodes == 1 else self.network_latency_s
         return max(within, between) / self.expert_share + latency
 
     def neighbor_seconds(self, sent_bytes: float, ranks: int, stride: int) -> float:

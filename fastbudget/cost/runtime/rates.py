@@ -5,30 +5,41 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from os.path import commonprefix
 
 from ...core.errors import InvalidInputError
-from ...hardware.devices import Device, known_devices
+from ...hardware.devices import Device
 from .calibration import Calibration
+from .device_peaks import Peak, find_peak, generation_of, release_year
 from .runtime_constants import RuntimeConstants, default_constants
-from .software import Software, read_software
+from .software import (
+    FUSING_FAMILIES,
+    GRAPH_FAMILIES,
+    NATIVE_ATTENTION_FAMILIES,
+    OVERLAPPING_FAMILIES,
+    Software,
+    read_software,
+)
 from .topology import topology_of
 
 # Ratio of arithmetic to bandwidth at which the half-rate sizes of the constants hold: the A100's.
 _REFERENCE_INTENSITY = 312e12 / 2.0e12
 _UNKNOWN_BANDWIDTH_INTENSITY = 200.0
 _TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (16, 128, 0.25))
-# Release years: how long software could adapt to a generation.
-_GENERATIONS = {
-    "volta": 2017.5, "turing": 2018.8, "ampere": 2020.4, "ampere-workstation": 2020.9, "ada": 2022.8, "hopper": 2022.9,
-    "blackwell": 2024.9, "blackwell-workstation": 2025.1, "cdna2": 2021.9, "cdna3": 2023.9, "cdna4": 2025.5,
-    "gaudi": 2022.5, "tpu": 2021.0,
-}  # fmt: skip
-_ARCHITECTURES = {
-    "7.0": "volta", "7.5": "turing", "8.0": "ampere", "8.6": "ampere-workstation", "8.9": "ada", "9.0": "hopper",
-    "10.0": "blackwell", "10.3": "blackwell", "12.0": "blackwell-workstation", "gfx90a": "cdna2", "gfx942": "cdna3",
-    "gfx950": "cdna4",
-}  # fmt: skip
+_KINDS = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "fp16-mixed": "fp16",
+    "fp8-mixed": "fp8",
+    "fp4-mixed": "fp4",
+}
+# Generations whose matrix units need other instructions than the A100's: kernels written for that run, but slowly.
+# FlashAttention-3 (arXiv:2407.08608): FlashAttention-2 reaches 35% of an H100's peak, kernels for it 75%.
+_NEW_UNITS = ("hopper", "blackwell", "cdna3", "cdna4")
+_USUAL_AGE = 1.5
+_OVERLAP_SINCE = 2023.0
+# A launch from a graph or from C against one from Python.
+_GRAPH_LAUNCH = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +53,13 @@ class Rates:
         memory_bytes_per_s: of memory-bound operations.
         launch_s: seconds from one launch to the next where the device waits for the host.
         element_bytes: bytes of an element of a matrix product's inputs.
+        step_s: what a step takes beside: the loop, logging, data loading, synchronization.
+        tensor_overlap: share of tensor-parallel communication that is hidden.
         size_scale: factor on the half-rate sizes: the more arithmetic per byte, the larger.
         multiprocessors: units that take one tile each; None: not known.
         constants: the constants used.
         assumed: words for each figure that no datasheet gave.
+        family: the software's family; None: not known.
         calibrated: measured on this machine, not fitted on published runs.
     """
 
@@ -54,21 +68,25 @@ class Rates:
     peak_flops_per_s: float
     memory_bytes_per_s: float
     launch_s: float
-    element_bytes: int
+    element_bytes: float
+    step_s: float
+    tensor_overlap: float
     size_scale: float
     multiprocessors: int | None
     constants: RuntimeConstants
     assumed: tuple[str, ...] = ()
+    family: str | None = None
     calibrated: bool = False
 
+    @property
+    def fuses(self) -> bool:
+        """Whether the software fuses norms, activation functions and the like by itself."""
+        return self.family in FUSING_FAMILIES
 
-def generation_of(device: Device) -> str | None:
-    """Return a device's generation, such as ``"hopper"``; None: not one that is known."""
-    if device.key.startswith("tpu"):
-        return "tpu"
-    if device.key.startswith("gaudi"):
-        return "gaudi"
-    return _ARCHITECTURES.get(device.architecture or "")
+    @property
+    def is_narrow(self) -> bool:
+        """Whether products take inputs of 8 bits or fewer, which have to be cast and scaled."""
+        return self.element_bytes == 1.0
 
 
 def achievable_rates(
@@ -83,7 +101,8 @@ def achievable_rates(
 
     Args:
         device: the accelerator.
-        precision: one of the layout's; ``"fp8-mixed"`` takes the 8-bit peak for matrix products only.
+        precision: one of the layout's; ``"fp8-mixed"`` and ``"fp4-mixed"`` take the narrow peak for matrix
+            products only.
         software: what trains, free-form, with a year or version if known; None: the average.
         calibration: measured rates, which take the place of the fitted ones.
         constants: None: those that ship with the package.
@@ -119,7 +138,14 @@ def gemm_seconds(m: int, n: int, k: int, rates: Rates) -> float:
 
 
 def attention_seconds(
-    tokens: int, seen: float, heads: int, head_dim: int, value_dim: int, rates: Rates, *, fused: bool = True
+    tokens: int,
+    seen: float,
+    heads: int,
+    head_dim: int,
+    value_dim: int,
+    rates: Rates,
+    *,
+    unfused_keys: int | None = None,
 ) -> float:
     """Return the seconds of attention's forward pass, without projections and launches.
 
@@ -130,16 +156,18 @@ def attention_seconds(
         head_dim: size of a query or key head.
         value_dim: size of a value head.
         rates: of the device.
-        fused: FlashAttention; else scores are written to memory, masked ones too, and read back.
+        unfused_keys: without FlashAttention, the keys of a sequence: scores of all of them, masked ones too, are
+            computed, written to memory and read back.
     """
     constants = rates.constants
-    flops = 2.0 * tokens * seen * heads * (head_dim + value_dim)
-    if fused:
+    if unfused_keys is None:
+        flops = 2.0 * tokens * seen * heads * (head_dim + value_dim)
         share = _saturation(head_dim, constants.half_head) * _saturation(seen, constants.half_seen)
         return flops / (rates.attention_flops_per_s * share)
-    scores = 2.0 * tokens * seen * heads  # the masked half is computed too
-    products = 2.0 * flops / (rates.matrix_flops_per_s * _saturation(head_dim, constants.half_depth * rates.size_scale))
-    return products + memory_seconds(2.0 * scores * constants.score_passes, rates)
+    flops = 2.0 * tokens * unfused_keys * heads * (head_dim + value_dim)
+    products = flops / (rates.matrix_flops_per_s * _saturation(head_dim, constants.half_depth * rates.size_scale))
+    scores = 2.0 * tokens * unfused_keys * heads
+    return products + memory_seconds(scores * constants.score_passes, rates)
 
 
 def memory_seconds(moved_bytes: float, rates: Rates) -> float:
@@ -169,43 +197,48 @@ def _tiling(m: int, n: int, multiprocessors: int | None, wave_loss: float) -> fl
 
 
 def _fitted_rates(device: Device, precision: str, software: Software, constants: RuntimeConstants) -> Rates:
-    assumed: list[str] = []
-    narrow = precision == "fp8-mixed"
-    kind = "fp32" if precision == "fp32" else "fp16" if precision.startswith("fp16") else "bf16"
-    peak, measured = _peak(device, kind, assumed)
-    if narrow:
-        narrow_peak, narrow_measured = _peak(device, "fp8", assumed)
-    sustained = _sustained(peak, measured, constants)
-    generation = generation_of(device)
+    generation, family = generation_of(device), software.family
+    kind = _KINDS.get(precision, "bf16")
+    wide = find_peak(device, "bf16" if kind in ("fp8", "fp4") else kind)
+    narrow = find_peak(device, kind) if kind in ("fp8", "fp4") else None
     shift = constants.generation_shift.get(generation or "", 0.0)
-    shift += constants.software_shift.get(software.family or "", 0.0)
-    shift += constants.maturity * (_age(generation, software) - 1.5)
+    shift += constants.software_shift.get(family or "", 0.0)
+    shift += constants.maturity * (_age(generation, software) - _USUAL_AGE)
     speed = math.exp(shift)
-    matrix = sustained * speed
-    if narrow:
-        matrix = max(_sustained(narrow_peak, narrow_measured, constants) * constants.narrow_share * speed, matrix)
+    sustained = _sustained(wide, constants) * speed
+    matrix = sustained
+    if narrow is not None:
+        matrix = max(_sustained(narrow, constants) * constants.narrow_share * speed, matrix)
+    attention = sustained * constants.attention_share
+    if generation in _NEW_UNITS and family not in NATIVE_ATTENTION_FAMILIES:
+        attention *= constants.ported_attention
+    assumed = narrow.assumed if narrow is not None else wide.assumed
     bandwidth = device.memory_bytes_per_s
     if bandwidth is None:
-        bandwidth = peak / _UNKNOWN_BANDWIDTH_INTENSITY
-        assumed.append(f"a memory bandwidth of {bandwidth / 1e12:.1f} TB/s")
+        bandwidth = wide.flops_per_s / _UNKNOWN_BANDWIDTH_INTENSITY
+        assumed = (*assumed, f"a memory bandwidth of {bandwidth / 1e12:.1f} TB/s")
+    host = _GRAPH_LAUNCH if family in GRAPH_FAMILIES else 1.0
+    overlaps = family in OVERLAPPING_FAMILIES and (software.year is None or software.year >= _OVERLAP_SINCE)
     return Rates(
         matrix_flops_per_s=matrix,
-        attention_flops_per_s=sustained * speed * constants.attention_share,
-        peak_flops_per_s=narrow_peak if narrow else peak,
+        attention_flops_per_s=attention,
+        peak_flops_per_s=(narrow or wide).flops_per_s,
         memory_bytes_per_s=bandwidth * constants.bandwidth_share,
-        launch_s=constants.launch_s,
-        element_bytes=1 if narrow else 4 if kind == "fp32" else 2,
-        size_scale=peak / bandwidth / _REFERENCE_INTENSITY,
+        launch_s=constants.launch_s * host,
+        step_s=constants.step_s * host,
+        tensor_overlap=constants.tensor_overlap if overlaps else 0.0,
+        element_bytes=1.0 if narrow is not None else 4.0 if kind in ("fp32", "tf32") else 2.0,
+        size_scale=wide.flops_per_s / bandwidth / _REFERENCE_INTENSITY,
         multiprocessors=topology_of(device).multiprocessors,
         constants=constants,
-        assumed=tuple(assumed),
+        assumed=assumed,
+        family=family,
     )
 
 
 def _measured_rates(fitted: Rates, precision: str, calibration: Calibration) -> Rates:
     """Put measured rates in the place of fitted ones; what wasn't measured stays."""
-    kind = precision.removesuffix("-mixed")
-    matrix = calibration.matrix_flops_per_s.get(kind)
+    matrix = calibration.matrix_flops_per_s.get(precision.removesuffix("-mixed"))
     attention = calibration.attention_flops_per_s
     if matrix is not None and attention is None:
         attention = fitted.attention_flops_per_s * matrix / fitted.matrix_flops_per_s
@@ -219,50 +252,15 @@ def _measured_rates(fitted: Rates, precision: str, calibration: Calibration) -> 
     )
 
 
-def _sustained(peak: float, measured: float | None, constants: RuntimeConstants) -> float:
-    return constants.peak_share * peak if measured is None else constants.measured_share * measured
+def _sustained(peak: Peak, constants: RuntimeConstants) -> float:
+    if peak.measured_share is None:
+        return constants.peak_share * peak.flops_per_s
+    return constants.measured_share * peak.measured_share * peak.flops_per_s
 
 
 def _age(generation: str | None, software: Software) -> float:
-    """Years that software had to adapt to the generation, at most three; 1.5 where unknown."""
-    released = _GENERATIONS.get(generation or "")
+    """Years that software had to adapt to the generation, at most three."""
+    released = release_year(generation)
     if released is None or software.year is None:
-        return 1.5
+        return _USUAL_AGE
     return min(max(software.year - released, 0.0), 3.0)
-
-
-def _peak(device: Device, kind: str, assumed: list[str]) -> tuple[float, float | None]:
-    """Return a device's peak and the fastest published product, from its closest relative where it has none."""
-    peak = getattr(device, f"{kind}_flops_per_s")
-    measured = getattr(device, f"measured_{kind}_flops_per_s", None)
-    if peak is not None:
-        return peak, measured
-    relative = _relative(device, kind)
-    if relative is not None:
-        assumed.append(f"the {kind} peak of {relative.name}")
-        return getattr(relative, f"{kind}_flops_per_s"), getattr(relative, f"measured_{kind}_flops_per_s", None)
-    # An older device computes a wider type's product instead: bfloat16 in float16 or float32, 8 bits in 16.
-    for other in {"bf16": ("fp16", "fp32"), "fp16": ("bf16", "fp32"), "fp8": ("bf16", "fp16"), "fp32": ("tf32",)}[kind]:
-        peak = getattr(device, f"{other}_flops_per_s")
-        if peak is not None:
-            assumed.append(f"{kind} at its {other} peak")
-            return peak, getattr(device, f"measured_{other}_flops_per_s", None)
-    if kind == "fp32" and device.bf16_flops_per_s is not None:
-        # Six passes in bfloat16 make a float32 product, as TPUs do.
-        assumed.append("fp32 at a sixth of its bf16 peak")
-        return device.bf16_flops_per_s / 6, None
-    raise InvalidInputError(
-        f"{device.name} has no known peak for {kind}, so its step time can't be estimated. "
-        "Pass a Device with its peaks, or measure it with `fastbudget calibrate`."
-    )
-
-
-def _relative(device: Device, kind: str) -> Device | None:
-    """Return the device of the same model with another memory or board: the longest common beginning of the key."""
-    best, length = None, device.key.find("-")
-    for other in known_devices() if device.architecture is not None and length > 0 else ():
-        common = len(commonprefix([device.key, other.key]))
-        has_peak = getattr(other, f"{kind}_flops_per_s") is not None
-        if other.architecture == device.architecture and has_peak and common > length:
-            best, length = other, common
-    return best

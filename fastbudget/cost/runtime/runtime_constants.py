@@ -22,6 +22,7 @@ class RuntimeConstants:
         half_depth: the same for the summed dimension.
         wave_loss: share of the idle last wave of tiles that is really lost.
         attention_share: rate of fused attention as a share of that of matrix products, large heads, long sequences.
+        ported_attention: further share of attention written for an older generation's matrix units.
         attention_backward: FLOPs-weighted slowness of its backward pass against its forward pass.
         half_head: head size at which attention runs at half its rate.
         half_seen: tokens seen at which it does.
@@ -29,8 +30,10 @@ class RuntimeConstants:
         bandwidth_share: of memory-bound operations.
         fused_passes: reads and writes of a layer's activations outside products, with fused kernels.
         eager_passes: the same, without.
-        kernels_per_layer: launches of a layer's forward and backward pass.
+        kernels_per_layer: launches of a layer's forward pass, without fused kernels.
+        kernels_per_collective: launches that a collective costs the host.
         launch_s: seconds from one launch to the next where the device waits for the host.
+        cast_passes: reads and writes of a narrow product's inputs for casting and scaling, where kernels fuse it.
         head_passes: reads and writes of the logits, in 16-bit passes.
         optimizer_passes: reads and writes of the optimizer step against the states' bytes.
         step_s: what a step takes whatever is trained: the loop, logging, data loading, synchronization.
@@ -39,9 +42,10 @@ class RuntimeConstants:
         network_share: bandwidth of collectives between nodes.
         network_latency_s: of a collective between nodes, times the logarithm of their number.
         data_overlap: share of the backward pass that data-parallel communication can hide behind.
-        tensor_overlap: share of tensor-parallel communication that is hidden.
+        tensor_overlap: share of tensor-parallel communication that is hidden by software that overlaps it, since 2023.
         context_overlap: share of attention that the exchange of keys and values can hide behind.
         expert_share: bandwidth of the all-to-all against that of other collectives.
+        expert_overlap: share of the all-to-all that is hidden.
         expert_imbalance: time of the experts with real routing against balanced routing.
         straggler: log slowness per doubling of the nodes.
         whole_run: share of a whole run's device time that is not steps: restarts, evaluation, checkpoints, idling.
@@ -58,6 +62,7 @@ class RuntimeConstants:
     half_depth: float
     wave_loss: float
     attention_share: float
+    ported_attention: float
     attention_backward: float
     half_head: float
     half_seen: float
@@ -66,7 +71,9 @@ class RuntimeConstants:
     fused_passes: float
     eager_passes: float
     kernels_per_layer: float
+    kernels_per_collective: float
     launch_s: float
+    cast_passes: float
     head_passes: float
     optimizer_passes: float
     step_s: float
@@ -78,6 +85,7 @@ class RuntimeConstants:
     tensor_overlap: float
     context_overlap: float
     expert_share: float
+    expert_overlap: float
     expert_imbalance: float
     straggler: float
     whole_run: float

@@ -18,8 +18,27 @@ _FAMILIES = (
     ("deepspeed", r"deepspeed|zero"),
     ("fsdp", r"fsdp|composer|foundry|fairseq|metaseq|lightning|lit-?gpt|fabric|nvidia dle|pytorch|torch|open_clip"),
 )
-_MLPERF_ROUNDS = {"0.7": 2020.5, "1.0": 2021.5, "1.1": 2021.9, "2.0": 2022.5, "2.1": 2022.9, "3.0": 2023.4, "3.1": 2023.8,
-                  "4.0": 2024.4, "4.1": 2024.8, "5.0": 2025.4, "5.1": 2025.8}  # fmt: skip
+# Their layers are compiled, or written as few kernels.
+FUSING_FAMILIES = ("mlperf", "megatron", "jax", "llm.c", "torchtitan")
+# They call attention written for each generation (cuDNN, vendors' kernels).
+NATIVE_ATTENTION_FAMILIES = ("mlperf", "megatron", "llm.c", "jax")
+# They overlap tensor-parallel collectives with products (Transformer Engine, XLA's collective matmul).
+OVERLAPPING_FAMILIES = ("mlperf", "megatron", "jax")
+# Whole steps are one launch, or launches come from C: Python's share of their cost is gone.
+GRAPH_FAMILIES = ("mlperf", "jax", "llm.c")
+_MLPERF_ROUNDS = {
+    "0.7": 2020.5,
+    "1.0": 2021.5,
+    "1.1": 2021.9,
+    "2.0": 2022.5,
+    "2.1": 2022.9,
+    "3.0": 2023.4,
+    "3.1": 2023.8,
+    "4.0": 2024.4,
+    "4.1": 2024.8,
+    "5.0": 2025.4,
+    "5.1": 2025.8,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +56,7 @@ class Software:
 
 @lru_cache(maxsize=1024)
 def read_software(name: str | None) -> Software:
-    """Return the family and the year in a name such as ``"NeMo 25.04"``, ``"torch FSDP 2023-11"``, ``"MLPerf v4.1"``."""
+    """Return the family and the year in a name such as ``"NeMo 25.04"``, ``"FSDP 2023-11"``, ``"MLPerf v4.1"``."""
     text = (name or "").lower()
     family = next((family for family, pattern in _FAMILIES if re.search(pattern, text)), None)
     return Software(family=family, year=_year(text))

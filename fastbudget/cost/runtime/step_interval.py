@@ -9,8 +9,9 @@ from ...core.interval import Interval
 from ...hardware.devices import Device
 from ..transformer.training_layout import TrainingLayout
 from ..transformer.transformer_shape import TransformerShape
+from .device_peaks import generation_of
 from .links import Links
-from .rates import Rates, generation_of
+from .rates import Rates
 from .runtime_constants import runtime_table
 from .software import read_software
 
@@ -45,12 +46,12 @@ def extrapolated_dimensions(
     if not rates.calibrated:
         if generation not in seen["generations"]:
             found.append(f"device: no fitted run on {device.name} or another of its generation")
-        elif layout.precision.startswith("fp8") and generation not in seen["fp8_generations"]:
+        elif rates.is_narrow and generation not in seen["fp8_generations"]:
             found.append(f"precision: no fitted run in 8 bits on the generation of {device.name}")
         found += [f"device figures: {device.name} is taken to have {words}" for words in rates.assumed]
         found += [f"topology: {device.name} is taken to have {words}" for words in links.topology.assumed]
-    if layout.precision == "fp32" and not rates.calibrated:
-        found.append("precision: no fitted run in fp32")
+    if layout.precision in ("fp32", "fp4-mixed") and not rates.calibrated:
+        found.append(f"precision: no fitted run in {layout.precision}")
     for name, value in (
         ("num_params", shape.num_params),
         ("hidden", shape.hidden),

@@ -8,7 +8,7 @@ computation can't hide, the optimizer's step and what every step takes.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.interval import Interval
 from ...hardware.devices import Device
@@ -25,6 +25,8 @@ from .step_interval import extrapolated_dimensions, step_interval
 
 # How sharply the slower of the device and the host wins: their p-norm.
 _HOST_NORM = 4.0
+# Up to so many rows a matrix product is thin.
+_THIN_ROWS = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +71,9 @@ def estimate_step_time(
         InvalidInputError: the device has no peak, or the calibration is another device's.
     """
     rates = achievable_rates(device, layout.precision, software=software, calibration=calibration, constants=constants)
+    if layout.mode == "decode" or (layout.mode == "infer" and layout.micro_batch_tokens <= _THIN_ROWS):
+        # Products of few rows have kernels of their own, which wait for the weights and for nothing else.
+        rates = replace(rates, size_scale=0.0, multiprocessors=None)
     links = links_of(device, rates.constants, calibration)
     parts = step_parts(shape, layout, rates, links)
     mid = sum(parts.values())
@@ -115,7 +120,7 @@ def step_parts(shape: TransformerShape, layout: TrainingLayout, rates: Rates, li
         parts["data_communication"] = data_parallel_seconds(shape, layout, links, window)
         parts["optimizer"] = optimizer_seconds(shape, layout, rates)
         parts["offload"] = offload_seconds(shape, layout)
-        parts["fixed"] = rates.constants.step_s
+        parts["fixed"] = rates.step_s
     nodes = max(layout.num_devices / 8, 1.0)
     parts["stragglers"] = sum(parts.values()) * rates.constants.straggler * math.log2(nodes)
     return {name: seconds for name, seconds in parts.items() if seconds}
@@ -145,12 +150,12 @@ def _pass_parts(layer: LayerSeconds, layout: TrainingLayout, rates: Rates, *, re
         "memory_bound": layer.memory * passes,
         "recompute": recomputed,
     }
+    collectives = (2.0 if training else 1.0) + (1.0 if layout.recompute == "full" and training else 0.0)
+    parts["tensor_communication"] = layer.tensor * collectives * (1.0 - rates.tensor_overlap)
+    parts["expert_communication"] = layer.experts * collectives * (1.0 - constants.expert_overlap)
     device = sum(parts.values())
     host = layer.launches * (passes + repeated)
     parts["launch_floor"] = (device**_HOST_NORM + host**_HOST_NORM) ** (1.0 / _HOST_NORM) - device
-    collectives = (2.0 if training else 1.0) + (1.0 if layout.recompute == "full" and training else 0.0)
-    parts["tensor_communication"] = layer.tensor * collectives * (1.0 - constants.tensor_overlap)
-    parts["expert_communication"] = layer.experts * collectives
     if layer.context:
         hidden = constants.context_overlap * layer.attention
         exposed = max(layer.context - hidden, 0.0)

@@ -176,7 +176,7 @@ class ActivationModel:
 
     def _saves_scores(self, attention: AttentionShape) -> bool:
         """Flash attention takes 16 bits only; what serves float32 has no grouped-query heads, and falls back."""
-        grouped_float32 = self.layout.precision == "fp32" and attention.heads != attention.kv_heads
+        grouped_float32 = self.layout.compute_bytes == 4 and attention.heads != attention.kv_heads
         return self.layout.attention == "eager" or self.shape.family in _EAGER_ATTENTION_FAMILIES or grouped_float32
 
     def _mlp(self, mlp: MlpShape) -> list[int]:

@@ -144,7 +144,7 @@ class StateBytes:
     def weight_bytes(self) -> int:
         """Bytes per stored trained parameter. PyTorch trains float32 weights; others keep 16-bit ones."""
         layout = self.layout
-        if layout.precision == "fp32":
+        if layout.compute_bytes == 4:
             return 4
         if layout.precision in ("bf16", "fp16") or layout.mode != "train":
             return 2

@@ -9,7 +9,7 @@ from .transformer_shape import TransformerShape
 
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 RECOMPUTES = ("none", "selective", "full")
-PRECISIONS = ("fp32", "bf16-mixed", "fp16-mixed", "fp8-mixed", "bf16", "fp16")
+PRECISIONS = ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "fp8-mixed", "fp4-mixed", "bf16", "fp16")
 OPTIMIZERS = ("adamw", "adamw-8bit", "sgd", "sgd-momentum", "adafactor", "lion", "muon")
 OFFLOADS = ("none", "optimizer", "all")
 FRAMEWORKS = ("pytorch", "deepspeed", "megatron")
@@ -38,7 +38,9 @@ class TrainingLayout:
             ``"zero3"`` parameters too (fully sharded data parallel).
         recompute: ``"full"`` keeps a layer's input only; ``"selective"`` every second matrix product and the
             attention's output (torchtitan's policy), with eager attention all but its scores (Korthikanti et al.).
-        precision: ``"bf16"`` and ``"fp16"`` hold everything in 16 bits, the mixed ones train float32 weights.
+        precision: ``"bf16"`` and ``"fp16"`` hold everything in 16 bits, the mixed ones train float32 weights;
+            ``"fp8-mixed"`` and ``"fp4-mixed"`` (MXFP8, NVFP4) multiply matrices in 8 or 4 bits; ``"tf32"`` keeps
+            float32 and multiplies in TF32.
         optimizer: one of ``OPTIMIZERS``.
         offload: ``"optimizer"`` keeps optimizer states on the CPU, ``"all"`` parameters and gradients too.
         framework: whose habits decide where float32 copies and buffers are.
@@ -199,7 +201,7 @@ class TrainingLayout:
     @property
     def compute_bytes(self) -> int:
         """Bytes of an activation."""
-        return 4 if self.precision == "fp32" else 2
+        return 4 if self.precision in ("fp32", "tf32") else 2
 
     @property
     def trains_all(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 from ...core.errors import InvalidInputError
 from ...hardware.devices import Device
@@ -57,7 +59,6 @@ class TransformerMemory:
         capacity_bytes: the device's memory.
         fits: ``"yes"``, ``"no"``, or ``"at risk"`` when it fits by less than ``margin``.
         margin: relative error of ``device_bytes`` that the verdict allows for.
-        largest_micro_batch: most sequences per forward pass with the verdict ``"yes"`` or ``"at risk"``; 0: none.
         analytic: computed from formulas, not from a traced module.
         notes: what was modeled how.
     """
@@ -71,9 +72,18 @@ class TransformerMemory:
     capacity_bytes: int
     fits: str
     margin: float
-    largest_micro_batch: int
     analytic: bool = True
     notes: tuple[str, ...] = ()
+    search: Callable[[], int] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def largest_micro_batch(self) -> int:
+        """Most sequences per forward pass with the verdict ``"yes"`` or ``"at risk"``; 0: none.
+
+        Simulates other sizes when first asked for.
+        """
+        assert self.search is not None
+        return self.search()
 
 
 def estimate_transformer_memory(
@@ -103,8 +113,8 @@ def estimate_transformer_memory(
         capacity_bytes=device.memory_bytes,
         fits=fits_verdict(worst.device_bytes, device.memory_bytes),
         margin=MARGIN,
-        largest_micro_batch=_largest_micro_batch(shape, layout, device, allocator, worst.device_bytes),
         notes=_notes(shape, layout),
+        search=partial(_largest_micro_batch, shape, layout, device, allocator, worst.device_bytes),
     )
 
 
@@ -207,7 +217,7 @@ def _notes(shape: TransformerShape, layout: TrainingLayout) -> tuple[str, ...]:
         notes.append("The loss makes float32 copies of the logits.")
     if any(block.mlp.experts for block in shape.all_blocks):
         notes.append("Tokens are assumed to spread evenly over the experts.")
-    if layout.precision == "fp8-mixed":
+    if layout.precision in ("fp8-mixed", "fp4-mixed"):
         notes.append("Activations are counted as saved in 16 bits.")
     if layout.offload != "none":
         notes.append("Memory of the host is not counted.")

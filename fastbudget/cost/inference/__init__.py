@@ -1,0 +1,1 @@
+"""What serving a language model takes and costs."""
