@@ -29,8 +29,8 @@ _THOROUGH_SECONDS = 12.0
 _ALL_REDUCE_SECONDS = 25.0
 _MOST_ROUNDS = 9
 # More than what malloc ever keeps: 32 MiB on 64-bit Linux.
-_FRESH_BYTES = 48 << 20
-_SLOT_BYTES = 64 << 20
+_FRESH_BYTES = 40 << 20
+_SLOT_BYTES, _SLOT_BYTES_QUICK = 48 << 20, 8 << 20
 # A machine is called busy beyond this spread of repeats, or this load per usable CPU before the start.
 _BUSY_SPREAD = 0.15
 _BUSY_LOAD = 0.4
@@ -61,13 +61,13 @@ def calibrate(*, device: str | None = None, seconds: float = DEFAULT_SECONDS) ->
     thorough = seconds >= _THOROUGH_SECONDS
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(0)
-        pool = TensorPool(where, _SLOT_BYTES)
+        pool = TensorPool(where, _SLOT_BYTES if thorough else _SLOT_BYTES_QUICK)
         benchmarks = _prepared(pool, until=began + 0.4 * seconds, quick=not thorough)
         timer = HostTimer() if where.type == "cpu" else CudaTimer(where)
-        call_s = timer.seconds(_smallest_call(pool, where), 200)
+        call_s = timer.seconds(_smallest_call(pool), 200)
         with torch.enable_grad():
             host_s = measure_host_seconds(where, until=time.perf_counter() + 0.05 * seconds)
-        fresh_byte_s = _fresh_byte_seconds() if where.type == "cpu" else 0.0
+        fresh_byte_s = _fresh_byte_seconds(3 if thorough else 1) if where.type == "cpu" else 0.0
         reduced = None
         if seconds >= _ALL_REDUCE_SECONDS:
             reduced = _all_reduce(where, timeout_s=0.3 * seconds)
@@ -128,12 +128,12 @@ def _prepared(pool: TensorPool, *, until: float, quick: bool) -> list[OperationB
     return found
 
 
-def _smallest_call(pool: TensorPool, where: torch.device) -> Callable[[], torch.Tensor]:
-    x, y = torch.ones(1, device=where), torch.ones(1, device=where)
+def _smallest_call(pool: TensorPool) -> Callable[[], torch.Tensor]:
+    x, y = torch.ones(1, device=pool.device), torch.ones(1, device=pool.device)
     return lambda: pool.keep(torch.ops.aten.mul.Tensor(x, y))
 
 
-def _fresh_byte_seconds() -> float:
+def _fresh_byte_seconds(repeats: int) -> float:
     """Seconds that a byte costs the first time it is written: a page fault for every page."""
     timer = HostTimer()
     tensor = torch.empty(_FRESH_BYTES, dtype=torch.uint8)
@@ -142,8 +142,8 @@ def _fresh_byte_seconds() -> float:
         torch.empty(_FRESH_BYTES, dtype=torch.uint8).fill_(1)
 
     tensor.fill_(1)
-    fresh = min(timer.seconds(write_fresh, 1) for _ in range(3))
-    again = min(timer.seconds(lambda: tensor.fill_(1), 1) for _ in range(3))
+    fresh = min(timer.seconds(write_fresh, 1) for _ in range(repeats))
+    again = min(timer.seconds(lambda: tensor.fill_(1), 1) for _ in range(repeats))
     return max(fresh - again, 0.0) / _FRESH_BYTES
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..trace.training_step import run_training_step
-from .timing import Samples
+from .timing import HostTimer, Samples
 
 _WIDTH, _HEADS, _LENGTH, _LAYERS = 16, 2, 4, 4
 PHASES = ("forward", "backward", "optimizer")
@@ -76,14 +76,15 @@ def measure_host_seconds(device: torch.device, *, until: float, most_steps: int 
     # As it is traced: one tensor after the other, which is the default on the CPU.
     optimizer = torch.optim.AdamW(model.parameters(), foreach=None if device.type == "cpu" else True)
     wait: Callable[[], None] = (lambda: None) if device.type == "cpu" else torch.cuda.synchronize
+    now = HostTimer().now if device.type == "cpu" else time.perf_counter
     samples = {phase: Samples() for phase in (*PHASES, "evaluate")}
 
     def evaluate() -> float:
-        began = time.perf_counter()
+        began = now()
         with torch.no_grad():
             model(x)
         wait()
-        return time.perf_counter() - began
+        return now() - began
 
     with _OperationCount() as count:
         for _ in range(2):  # the first step builds the optimizer's states
@@ -95,7 +96,7 @@ def measure_host_seconds(device: torch.device, *, until: float, most_steps: int 
 
         def enter(phase: str, began: dict[str, float] = began) -> None:
             wait()
-            began[phase] = time.perf_counter()
+            began[phase] = now()
 
         run_training_step(model, [x], optimizer, None, precision="fp32", enter_phase=enter)
         spent = {

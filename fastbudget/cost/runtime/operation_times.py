@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...core.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -93,6 +93,37 @@ class OperationTimes:
             if curve is not None:
                 return _on_curve(*curve, moved_bytes)
         return None
+
+    def fastest_product(self, dtype: str) -> float | None:
+        """Return the most FLOP/s that any measured forward product reached in a type; None: none was measured."""
+        rates = [
+            2.0 * math.prod(row[:4]) / row[4]
+            for key, rows in self.products.items()
+            if key.endswith(f" {dtype}") and "backward" not in key
+            for row in rows
+        ]
+        return max(rates, default=None)
+
+    def scaled(self, *, products: dict[str, float], passes: float, host: float) -> OperationTimes:
+        """Return the times of another machine that is like this one.
+
+        Args:
+            products: factor on the seconds of products by data type; others take float32's.
+            passes: factor on the seconds of passes over memory.
+            host: factor on the seconds of the host.
+        """
+
+        def stretched(tables: dict[str, list[list[float]]], factor: Callable[[str], float]) -> Any:
+            return {
+                key: [[*row[:-1], row[-1] * factor(key.split(" ")[1])] for row in rows] for key, rows in tables.items()
+            }
+
+        return OperationTimes(
+            products=stretched(self.products, lambda dtype: products.get(dtype, products["float32"])),
+            passes=stretched(self.passes, lambda dtype: passes),
+            host_s={part: seconds * host for part, seconds in self.host_s.items()},
+            fresh_byte_s=self.fresh_byte_s,
+        )
 
     @cached_property
     def _curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:

@@ -51,6 +51,10 @@ class OperationTable:
         """Return the floating-point operations of the named phases in one step."""
         return int(self.flops[self._rows_in(phases, step)].sum())
 
+    def moved_bytes_in(self, *phases: str, step: int) -> int:
+        """Return the bytes that the operations of the named phases read and write in one step."""
+        return int(self.moved_bytes[self._rows_in(phases, step)].sum())
+
     def count_in(self, *phases: str, step: int) -> int:
         """Return how many operations ran in the named phases of one step."""
         return int(self._rows_in(phases, step).sum())

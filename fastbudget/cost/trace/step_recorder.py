@@ -232,7 +232,9 @@ class StepRecorder(TorchDispatchMode):
         rows["flops"].append(operation_flops(func, args, kwargs, out))
         rows["moved_bytes"].append(operation_bytes(func, inputs, outputs))
         rows["product"].extend(product_shape(func, args, kwargs, out))
-        rows["recomputed"].append(self.storages.phase == _BACKWARD and torch.is_grad_enabled())
+        # Outside of any backward node it is the loss's own gradient.
+        recomputed = self.storages.phase == _BACKWARD and torch.is_grad_enabled()
+        rows["recomputed"].append(recomputed and torch._C._current_autograd_node() is not None)
 
 
 def _is_fake(value: Any) -> bool:

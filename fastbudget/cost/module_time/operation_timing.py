@@ -1,21 +1,19 @@
-"""The time of a traced step: every operation against what the device achieves, and what hides behind what."""
+"""Device seconds of every operation of a traced step."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.interval import Interval
-from .trace.allocation_log import PHASES
+from ..trace.allocation_log import PHASES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .trace.operation_table import OperationTable
+    from ..trace.operation_table import OperationTable
 
 PARTS = ("forward", "backward", "recompute", "optimizer")
 _PART_OF_PHASE = {"forward": 0, "loss": 0, "evaluate": 0, "backward": 1, "optimizer": 3}
@@ -44,31 +42,33 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationSeconds:
-    """Seconds of the N operations of one step.
+    """Device seconds of the N operations of one step.
 
     Attributes:
         device_s: float64 [N], what the device needs for each.
         part: int64 [N], an index into ``PARTS``.
-        name: the operations' names.
-        module: the modules' names.
+        name: [N], as in ``Operation``.
+        dtype: [N], as in ``Operation``.
+        module: [N], the module that ran it; ``""`` is the model itself, or the optimizer.
     """
 
     device_s: NDArray[np.float64]
     part: NDArray[np.int64]
     name: tuple[str, ...]
+    dtype: tuple[str, ...]
     module: tuple[str, ...]
 
-    def by_name(self) -> dict[str, float]:
-        """Return device seconds by operation, the most first."""
-        return _summed(self.name, self.device_s)
+    def rows_of(self, part: str) -> NDArray[np.bool_]:
+        """Return bool [N], which operations belong to a part."""
+        return self.part == PARTS.index(part)
 
-    def by_module(self) -> dict[str, float]:
-        """Return device seconds by module, the most first; ``""`` is the model itself, and the optimizer."""
-        return _summed(self.module, self.device_s)
 
-    def in_part(self, part: str) -> NDArray[np.float64]:
-        """Return the device seconds of one part's operations."""
-        return self.device_s[self.part == PARTS.index(part)]
+def summed_by(keys: tuple[str, ...], seconds: NDArray[np.float64]) -> dict[str, float]:
+    """Return the seconds of each key, the most first."""
+    totals: dict[str, float] = {}
+    for key, value in zip(keys, seconds.tolist(), strict=True):
+        totals[key] = totals.get(key, 0.0) + value
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
 def operation_seconds(
@@ -108,12 +108,7 @@ def operation_seconds(
         device_s=seconds[kind_of_row.reshape(-1)] if len(rows) else np.zeros(0),
         part=part.astype(np.int64),
         name=tuple(names[index] for index in table.name[rows]),
+        dtype=tuple(table.dtypes[index] for index in table.dtype[rows]),
         module=tuple(table.modules[index] for index in table.module[rows]),
     )
 
-
-def _summed(keys: tuple[str, ...], seconds: NDArray[np.float64]) -> dict[str, float]:
-    totals: dict[str, float] = {}
-    for key, value in zip(keys, seconds.tolist(), strict=True):
-        totals[key] = totals.get(key, 0.0) + value
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))
