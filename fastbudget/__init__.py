@@ -12,6 +12,7 @@ _SOURCES = {
     "Budget": "core",
     "BudgetGuard": "budget",
     "BudgetTooSmallError": "core",
+    "Calibration": "cost",
     "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
     "ClaimReport": "cost",
@@ -31,6 +32,7 @@ _SOURCES = {
     "TrainingJob": "cost",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "calibrate": "cost",
     "check_claim": "cost",
     "checkpoint_interval": "core",
     "estimate": "cost",
@@ -69,7 +71,9 @@ if TYPE_CHECKING:
     from .cost import JobConditions as JobConditions
     from .cost import JobCost as JobCost
     from .cost import TrainingJob as TrainingJob
+    from .cost import Calibration as Calibration
     from .cost import TransformerEstimate as TransformerEstimate
+    from .cost import calibrate as calibrate
     from .cost import check_claim as check_claim
     from .cost import estimate as estimate
     from .cost import estimate_inference as estimate_inference

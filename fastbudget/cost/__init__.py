@@ -2,6 +2,7 @@
 
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
+from .calibration.measurement import calibrate
 from .claims.claim import Claim
 from .claims.claim_checking import ClaimReport, check_claim
 from .claims.findings import Finding
@@ -12,6 +13,9 @@ from .job.job_conditions import JobConditions
 from .job.training_job import TrainingJob
 from .job.whole_job import job_cost
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
+from .module_time.module_step_time import ModuleStepTime
+from .runtime.calibration import Calibration
+from .runtime.operation_times import OperationTimes
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
 from .trace.operation_table import OperationTable
@@ -27,6 +31,7 @@ __all__ = [
     "AllocationLog",
     "AllocatorConfig",
     "AllocatorReplay",
+    "Calibration",
     "Claim",
     "ClaimReport",
     "Estimate",
@@ -36,7 +41,9 @@ __all__ = [
     "JobCost",
     "MemoryEstimate",
     "MemoryTimeline",
+    "ModuleStepTime",
     "OperationTable",
+    "OperationTimes",
     "PeakTensor",
     "StageMemory",
     "Trace",
@@ -45,6 +52,7 @@ __all__ = [
     "TransformerMemory",
     "TransformerShape",
     "account_job",
+    "calibrate",
     "check_claim",
     "estimate",
     "estimate_inference",

@@ -50,7 +50,7 @@ def calibrate(*, device: str | None = None, seconds: float = DEFAULT_SECONDS) ->
             measured, and no all-reduce.
 
     Raises:
-        InvalidInputError: no such device here, or too short a limit.
+        InvalidInputError: no such device here, or too short a limit for this machine.
     """
     began = time.perf_counter()
     if not (isinstance(seconds, (int, float)) and seconds >= SHORTEST_SECONDS):
@@ -59,7 +59,7 @@ def calibrate(*, device: str | None = None, seconds: float = DEFAULT_SECONDS) ->
     where = _device(device)
     notes = _load_notes()
     thorough = seconds >= _THOROUGH_SECONDS
-    with torch.random.fork_rng(), torch.no_grad():
+    with torch.random.fork_rng(devices=[] if where.index is None else [where.index]), torch.no_grad():
         torch.manual_seed(0)
         pool = TensorPool(where, _SLOT_BYTES if thorough else _SLOT_BYTES_QUICK)
         benchmarks = _prepared(pool, until=began + 0.4 * seconds, quick=not thorough)
@@ -83,6 +83,11 @@ def calibrate(*, device: str | None = None, seconds: float = DEFAULT_SECONDS) ->
         for one, taken in zip(benchmarks, samples, strict=True)
         if taken.seconds
     ]
+    if not any(one.benchmark.operation == "mm" for one in measured):
+        raise InvalidInputError(
+            f"seconds={seconds:g} was too short to measure a single matrix product: the machine is slow or busy. "
+            "Give it more, or wait until it is idle."
+        )
     spread = statistics.median(taken.spread for taken in samples) if samples else 0.0
     if spread > _BUSY_SPREAD:
         notes.append(f"Repeats differ by {spread:.0%}: the machine was busy or throttled; intervals are wider.")

@@ -25,10 +25,6 @@ class HostTimer:
     def __init__(self) -> None:
         self._clock = time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
-    def now(self) -> float:
-        """Return the clock's seconds."""
-        return self._clock()
-
     def seconds(self, call: Callable[[], Any], loops: int) -> float:
         """Return the seconds of one of ``loops`` calls."""
         began = self._clock()

@@ -7,8 +7,8 @@ import numpy as np
 from ..allocator.host_heap import HostHeap
 from ..trace.allocation_log import PHASES, AllocationLog
 
-# Of the simulated bytes: small objects keep a real heap from shrinking as far. Measured over simulated page faults,
-# median of the workloads of bench/cost/step_time_accuracy.py.
+# Of the simulated bytes: small objects, which no trace shows, keep a real heap from shrinking as far. Median of measured
+# over simulated page faults for the workloads of bench/cost/step_time_accuracy.py; single ones lie between 0 and 2.
 _REAL_SHARE = 0.7
 
 

@@ -61,9 +61,13 @@ class Calibration:
             if value is not None and not 0 < value < float("inf"):
                 raise InvalidInputError(f"A calibration's {name} must be positive and finite, got {value!r}.")
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`write` writes."""
+        return {"version": VERSION, **asdict(self)}
+
     def write(self, path: str | PathLike[str]) -> None:
         """Write it as JSON."""
-        Path(path).write_text(json.dumps({"version": VERSION, **asdict(self)}, indent=2) + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Calibration:
