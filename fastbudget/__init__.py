@@ -66,12 +66,12 @@ if TYPE_CHECKING:
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval
+    from .cost import Calibration as Calibration
     from .cost import ClaimReport as ClaimReport
     from .cost import InferenceEstimate as InferenceEstimate
     from .cost import JobConditions as JobConditions
     from .cost import JobCost as JobCost
     from .cost import TrainingJob as TrainingJob
-    from .cost import Calibration as Calibration
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import calibrate as calibrate
     from .cost import check_claim as check_claim

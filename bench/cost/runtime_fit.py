@@ -65,7 +65,9 @@ PRIORS: dict[str, tuple[float, float]] = {
 MATURITY_DEVIATION = 0.08
 GENERATION_DEVIATION = 0.12
 SOFTWARE_DEVIATION = 0.12
-SHARES = ("network_share", "link_share", 
+SHARES = (
+    "network_share",
+    "link_share",
     "measured_share",
     "peak_share",
     "narrow_share",

@@ -4,8 +4,8 @@
     python bench/cost/step_time_accuracy.py --threads 1 --only gpt2 lstm
     python bench/cost/step_time_accuracy.py --calibration calibration.json --threads 1
 
-Calibrates, then measures every workload of ``step_time_models.py`` in processes of their own, all of them once and
-then all of them again, so that a disturbance hits few of them twice; a workload's time is the median of the faster
+Calibrates, then measures every workload of ``step_time_models.py`` in processes of their own, all of them once, then
+all of them again, so that a disturbance hits few of them twice; a workload's time is the median of the faster
 half of its steps. With one thread the clock is the thread's CPU time, which other processes don't enter. The naive
 baseline is FLOPs over the rate of the largest measured matrix product. Writes bench/results/step_time_accuracy.json.
 """
@@ -25,8 +25,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RESULTS = HERE.parent / "results" / "step_time_accuracy.json"
-PASSES = 2
-SECONDS = 1.5
+SECONDS = 1.0
 PROMISE = {"median_abs_error": 0.20, "coverage": 0.75}
 
 
@@ -139,7 +138,7 @@ def summarize(rows):
     }
 
 
-def run(threads, only, given):
+def run(threads, only, given, passes):
     """Return a row for each workload with so many threads."""
     import torch
 
@@ -157,7 +156,7 @@ def run(threads, only, given):
         path.unlink()
     chosen = [one for one in workloads() if not only or any(one.name.startswith(word) for word in only)]
     taken = {one.name: [] for one in chosen}
-    for _ in range(PASSES):
+    for _ in range(passes):
         for one in chosen:
             taken[one.name].append(json.loads(in_process("--measure", one.name, str(threads))))
     rows = []
@@ -194,6 +193,7 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, len(os.sched_getaffinity(0))}))
     parser.add_argument("--only", nargs="+", default=[], help="beginnings of workloads' names")
     parser.add_argument("--calibration", help="a file of `fastbudget calibrate`, with one --threads")
+    parser.add_argument("--passes", type=int, default=2, help="times that each workload is measured")
     parser.add_argument("--out", type=Path, help="where results go; by default only a whole run is kept")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -203,7 +203,7 @@ def main():
 
     rows, spreads = [], {}
     for threads in options.threads:
-        found, calibration = run(threads, options.only, options.calibration)
+        found, calibration = run(threads, options.only, options.calibration, options.passes)
         rows += found
         spreads[threads] = {"spread": calibration.spread, "notes": list(calibration.notes)}
     summary = {"all": summarize(rows)}

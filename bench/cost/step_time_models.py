@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -43,7 +44,7 @@ def first_class(outputs, inputs):
 
 
 def mlp(*widths):
-    layers = [layer for i, o in zip(widths, widths[1:], strict=False) for layer in (nn.Linear(i, o), nn.GELU())]
+    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.GELU())]
     return nn.Sequential(*layers[:-1])
 
 
@@ -188,7 +189,9 @@ VIT = hugging_face(
     "ViT", image_size=64, patch_size=8, hidden_size=192, num_hidden_layers=6, num_attention_heads=3,
     intermediate_size=768,
 )  # fmt: skip
-T5 = hugging_face("T5", vocab_size=2048, d_model=256, d_kv=32, d_ff=512, num_layers=3, num_heads=8, decoder_start_token_id=0)
+T5 = hugging_face(
+    "T5", vocab_size=2048, d_model=256, d_kv=32, d_ff=512, num_layers=3, num_heads=8, decoder_start_token_id=0
+)
 
 
 def workloads() -> list[Workload]:
@@ -199,12 +202,23 @@ def workloads() -> list[Workload]:
         made.append(Workload(name=name, build=build, inputs=inputs, loss=loss, **more))
 
     for batch in (16, 512):
-        add(f"mlp 256-1024-1024-10, {batch}", lambda: mlp(256, 1024, 1024, 10), lambda b=batch: torch.randn(b, 256), first_class)
+        add(
+            f"mlp 256-1024-1024-10, {batch}",
+            lambda: mlp(256, 1024, 1024, 10),
+            lambda b=batch: torch.randn(b, 256),
+            first_class,
+        )
     add("mlp 64-64-64-10, 32", lambda: mlp(64, 64, 64, 10), lambda: torch.randn(32, 64), first_class, optimizer="sgd")
     add("mlp 2048x6, 128", lambda: mlp(*[2048] * 7), lambda: torch.randn(128, 2048), squared, optimizer="sgd-momentum")
     add("mlp 1024x4, 1024, infer", lambda: mlp(*[1024] * 5), lambda: torch.randn(1024, 1024), mode="infer")
     for batch in (4, 32):
-        add(f"resnet 32-256, {batch}x64px", lambda: resnet((32, 64, 128, 256), 2), images(batch, 64), first_class, optimizer="sgd-momentum")
+        add(
+            f"resnet 32-256, {batch}x64px",
+            lambda: resnet((32, 64, 128, 256), 2),
+            images(batch, 64),
+            first_class,
+            optimizer="sgd-momentum",
+        )
     add("resnet 64-256, 8x96px, infer", lambda: resnet((64, 128, 256), 2), images(8, 96), mode="infer")
     add("vgg, 32x32px", vgg, images(32, 32), first_class)
     add("mobilenet, 16x64px", mobilenet, images(16, 64), first_class)
@@ -222,8 +236,24 @@ def workloads() -> list[Workload]:
     add("t5 3x256, 4x128", T5, tokens(2048, 4, 128))
     add("encoder 4x256, 8x128", lambda: NanoGpt(1024, 256, 4, 4), tokens(1024, 8, 128, labels=False), next_token)
     for batch in (4, 64):
-        add(f"lstm 2x256, {batch}x64", lambda: Recurrent(1024, 256, 2), tokens(1024, batch, 64, labels=False), next_token)
+        add(
+            f"lstm 2x256, {batch}x64",
+            lambda: Recurrent(1024, 256, 2),
+            tokens(1024, batch, 64, labels=False),
+            next_token,
+        )
     add("lstm 2x256, 16x64, infer", lambda: Recurrent(1024, 256, 2), tokens(1024, 16, 64, labels=False), mode="infer")
-    add("embeddings 8x100k, 256", lambda: Recommender(100_000, 8, 32), lambda: torch.randint(0, 100_000, (256, 8)), squared, optimizer="sgd")
-    add("embeddings 8x20k, 1024", lambda: Recommender(20_000, 8, 32), lambda: torch.randint(0, 20_000, (1024, 8)), squared)
+    add(
+        "embeddings 8x100k, 256",
+        lambda: Recommender(100_000, 8, 32),
+        lambda: torch.randint(0, 100_000, (256, 8)),
+        squared,
+        optimizer="sgd",
+    )
+    add(
+        "embeddings 8x20k, 1024",
+        lambda: Recommender(20_000, 8, 32),
+        lambda: torch.randint(0, 20_000, (1024, 8)),
+        squared,
+    )
     return made

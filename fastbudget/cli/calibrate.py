@@ -12,7 +12,7 @@ from .outcomes import print_json, reported
 if TYPE_CHECKING:
     from ..cost import Calibration
 
-HELP = """Measure what this machine achieves, in at most a minute: matrix products, attention, memory, calls, all-reduce.
+HELP = """Measure what this machine achieves, in at most a minute: products, attention, memory, calls, all-reduce.
 
 The file is for `fastbudget estimate --calibration` and names no host, path or serial number: share it. On the CPU
 torch's thread count is measured; set OMP_NUM_THREADS to measure another."""
@@ -55,9 +55,9 @@ def _show(found: Calibration, out: Path) -> None:
         ("memory", found.memory_bytes_per_s, "B/s"),
         ("all-reduce", found.all_reduce_bytes_per_s, "B/s"),
     )
-    for label, rate, unit in rates:
-        if rate is not None:
-            typer.echo(f"{label:19} {format_count(rate, unit)}")
+    for label, value, unit in rates:
+        if value is not None:
+            typer.echo(f"{label:19} {format_count(value, unit)}")
     if found.launch_s is not None:
         typer.echo(f"between operations  {format_seconds(found.launch_s)}")
     typer.echo(f"spread of repeats   {found.spread:.1%}")

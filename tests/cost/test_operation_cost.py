@@ -64,7 +64,9 @@ def test_attention_sees_half_of_the_keys_if_causal(kernels, causal, seen):
     def inputs():
         return torch.zeros(2, 4, 64, 32)
 
-    name = "_scaled_dot_product_flash_attention_for_cpu" if kernels == "cpu" else "_scaled_dot_product_efficient_attention"
+    name = (
+        "_scaled_dot_product_flash_attention_for_cpu" if kernels == "cpu" else "_scaled_dot_product_efficient_attention"
+    )
     for operation in (name, f"{name}_backward"):
         found = rows_of(lambda: Attention(causal), inputs, operation, kernels=kernels)
         assert [row[0] for row in found] == [(8, 64, seen, 32)]

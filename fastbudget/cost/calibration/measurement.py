@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -52,47 +53,41 @@ def calibrate(*, device: str | None = None, seconds: float = DEFAULT_SECONDS) ->
     Raises:
         InvalidInputError: no such device here, or too short a limit for this machine.
     """
-    began = time.perf_counter()
     if not (isinstance(seconds, (int, float)) and seconds >= SHORTEST_SECONDS):
         raise InvalidInputError(f"seconds must be a number of at least {SHORTEST_SECONDS:g}, got {seconds!r}.")
-    until = began + 0.93 * seconds
     where = _device(device)
+    torch.optim.SGD([torch.zeros(1)])  # a process's first optimizer imports torch._dynamo: that is no measurement
+    began = time.perf_counter()
+    until = began + 0.93 * seconds
     notes = _load_notes()
     thorough = seconds >= _THOROUGH_SECONDS
     with torch.random.fork_rng(devices=[] if where.index is None else [where.index]), torch.no_grad():
         torch.manual_seed(0)
         pool = TensorPool(where, _SLOT_BYTES if thorough else _SLOT_BYTES_QUICK)
-        benchmarks = _prepared(pool, until=began + 0.4 * seconds, quick=not thorough)
-        timer = HostTimer() if where.type == "cpu" else CudaTimer(where)
+        benchmarks = operation_benchmarks(pool, _dtypes(where), quick=not thorough)
+        fresh_byte_s = _fresh_byte_seconds(3 if thorough else 1) if where.type == "cpu" else 0.0
+        timer = HostTimer(fresh_byte_s * resource.getpagesize()) if where.type == "cpu" else CudaTimer(where)
         call_s = timer.seconds(_smallest_call(pool), 200)
         with torch.enable_grad():
             host_s = measure_host_seconds(where, until=time.perf_counter() + 0.05 * seconds)
-        fresh_byte_s = _fresh_byte_seconds(3 if thorough else 1) if where.type == "cpu" else 0.0
         reduced = None
         if seconds >= _ALL_REDUCE_SECONDS:
             reduced = _all_reduce(where, timeout_s=0.3 * seconds)
-        samples = measure_in_turns(
-            [benchmark.call for benchmark in benchmarks],
-            timer,
-            until=until,
-            most_rounds=_MOST_ROUNDS,
-            between=pool.release,
-        )
-    measured = [
-        _Measured(benchmark=one, seconds=max(taken.undisturbed_s - call_s, _LEAST_SECONDS))
-        for one, taken in zip(benchmarks, samples, strict=True)
-        if taken.seconds
-    ]
-    if not any(one.benchmark.operation == "mm" for one in measured):
+        taken = measure_in_turns(benchmarks, timer, until=until, most_rounds=_MOST_ROUNDS, between=pool.release)
+    if not any(benchmark.operation == "mm" for benchmark, _ in taken):
         raise InvalidInputError(
             f"seconds={seconds:g} was too short to measure a single matrix product: the machine is slow or busy. "
             "Give it more, or wait until it is idle."
         )
-    spread = statistics.median(taken.spread for taken in samples) if samples else 0.0
+    spread = statistics.median(samples.spread for _, samples in taken)
     if spread > _BUSY_SPREAD:
         notes.append(f"Repeats differ by {spread:.0%}: the machine was busy or throttled; intervals are wider.")
-    if len(measured) < len(benchmarks):
-        notes.append(f"{len(benchmarks) - len(measured)} of {len(benchmarks)} benchmarks were not reached in time.")
+    if len(taken[-1][1].seconds) == 1:
+        notes.append(f"The time limit let {len(taken)} benchmarks run, not all of them twice; give it more seconds.")
+    measured = [
+        _Measured(benchmark=benchmark, seconds=max(samples.undisturbed_s - call_s, _LEAST_SECONDS))
+        for benchmark, samples in taken
+    ]
     return _calibration(where, measured, host_s, fresh_byte_s, reduced, spread, notes)
 
 
@@ -119,21 +114,14 @@ def _load_notes() -> list[str]:
     return [f"Other processes kept {min(load, 1.0):.0%} of the CPUs busy before the start: rates may be too low."]
 
 
-def _prepared(pool: TensorPool, *, until: float, quick: bool) -> list[OperationBenchmark]:
-    dtypes = [torch.float32, torch.bfloat16]
-    if pool.device.type == "cuda":
-        dtypes = [torch.float32, torch.float16]
-        if torch.cuda.get_device_capability(pool.device) >= (8, 0):
-            dtypes.insert(1, torch.bfloat16)
-    found = []
-    for benchmark in operation_benchmarks(pool, dtypes, quick=quick):
-        found.append(benchmark)
-        if time.perf_counter() > until:
-            break
-    return found
+def _dtypes(where: torch.device) -> list[torch.dtype]:
+    if where.type == "cpu":
+        return [torch.float32, torch.bfloat16]
+    newer = torch.cuda.get_device_capability(where) >= (8, 0)
+    return [torch.float32, torch.bfloat16, torch.float16] if newer else [torch.float32, torch.float16]
 
 
-def _smallest_call(pool: TensorPool) -> Callable[[], torch.Tensor]:
+def _smallest_call(pool: TensorPool) -> Callable[[], None]:
     x, y = torch.ones(1, device=pool.device), torch.ones(1, device=pool.device)
     return lambda: pool.keep(torch.ops.aten.mul.Tensor(x, y))
 

@@ -31,7 +31,14 @@ _PRODUCTS = (
     (1, 4096, 1024), (4096, 64, 64), (512, 4096, 256), (512, 256, 4096), (16, 8, 256), (512, 10, 1024), (10, 1024, 512),
     (1024, 1024, 16), (256, 256, 16), (4096, 256, 256),
 )  # fmt: skip
-_PRODUCTS_QUICK = ((16, 64, 64), (16, 1024, 1024), (256, 256, 256), (1024, 256, 1024), (1024, 1024, 256), (1, 1024, 1024))
+_PRODUCTS_QUICK = (
+    (16, 64, 64),
+    (16, 1024, 1024),
+    (256, 256, 256),
+    (1024, 256, 1024),
+    (1024, 1024, 256),
+    (1, 1024, 1024),
+)
 # (batch, m, n, k): attention's products, spelled out.
 _BATCHED_PRODUCTS = (
     (8, 32, 32, 32), (8, 32, 32, 64), (16, 128, 128, 64), (16, 128, 64, 128), (32, 64, 128, 128), (64, 128, 128, 32),
@@ -44,9 +51,15 @@ _CONVOLUTIONS = (
     (4, 128, 128, 3, 8, 1, 1), (32, 128, 128, 3, 8, 1, 1), (16, 128, 256, 3, 8, 1, 1), (4, 256, 256, 3, 4, 1, 1),
     (32, 256, 256, 3, 4, 1, 1), (8, 256, 256, 3, 14, 1, 1), (16, 32, 64, 1, 32, 1, 1), (16, 128, 128, 1, 16, 1, 1),
     (8, 256, 64, 1, 16, 1, 1), (16, 256, 512, 1, 8, 1, 1), (8, 3, 192, 8, 64, 8, 1), (16, 32, 32, 3, 32, 1, 32),
-    (16, 128, 128, 3, 16, 1, 128), (16, 256, 256, 3, 8, 1, 256),
+    (16, 128, 128, 3, 16, 1, 128), (16, 256, 256, 3, 8, 1, 256), (4, 64, 64, 3, 8, 1, 1), (4, 128, 128, 3, 4, 1, 1),
+    (4, 256, 256, 3, 2, 1, 1), (4, 128, 256, 3, 4, 2, 1), (32, 256, 256, 3, 2, 1, 1), (4, 32, 64, 1, 16, 2, 1),
 )  # fmt: skip
-_CONVOLUTIONS_QUICK = ((4, 3, 32, 3, 64, 2, 1), (4, 32, 32, 3, 16, 1, 1), (4, 128, 128, 3, 8, 1, 1), (4, 64, 64, 3, 16, 1, 64))
+_CONVOLUTIONS_QUICK = (
+    (4, 3, 32, 3, 64, 2, 1),
+    (4, 32, 32, 3, 16, 1, 1),
+    (4, 128, 128, 3, 8, 1, 1),
+    (4, 64, 64, 3, 16, 1, 64),
+)
 # (batch, heads, queries, keys, size of a head, causal)
 _ATTENTIONS = (
     (2, 2, 32, 32, 32, True), (1, 4, 64, 64, 64, True), (4, 8, 128, 128, 32, True), (4, 4, 128, 128, 64, False),
@@ -142,7 +155,10 @@ def _products(pool: TensorPool, dtype: torch.dtype, shapes: Sequence[tuple[int, 
     # As in the backward pass: a gradient with the weight, and transposed with the input.
     for index, (m, n, k) in enumerate(shapes):
         right = pool.tensor(1, (k, n), dtype)
-        yield aten.mm.default, (pool.tensor(0, (k, m), dtype).t() if index % 2 else pool.tensor(0, (m, k), dtype), right)
+        yield (
+            aten.mm.default,
+            (pool.tensor(0, (k, m), dtype).t() if index % 2 else pool.tensor(0, (m, k), dtype), right),
+        )
     for m, n, k in shapes[:: 3 if len(shapes) > 10 else 1]:
         left, weight = pool.tensor(0, (m, k), dtype), pool.tensor(1, (n, k), dtype)
         yield aten.addmm.default, (pool.tensor(2, (n,), dtype), left, weight.t())
@@ -157,7 +173,7 @@ def _batched_products(
 
 def _pointwise(pool: TensorPool, dtype: torch.dtype, elements: int) -> Iterator[Call]:
     shape = (elements // _ROW, _ROW)
-    x, y, z, target = (pool.tensor(slot, shape, dtype) for slot in range(pool.SLOTS))
+    x, y, target = (pool.tensor(slot, shape, dtype) for slot in (0, 1, 3))
     yield aten.mul.Tensor, (x, y)
     yield aten.add.Tensor, (x, y)
     yield aten.div.Tensor, (x, y)
@@ -261,7 +277,22 @@ def _attentions(
             )
             yield (
                 aten._scaled_dot_product_flash_attention_backward.default,
-                (grad, query, key, value, out, logsumexp, q_ends, k_ends, longest_q, longest_k, 0.0, causal, seed, offset),
+                (
+                    grad,
+                    query,
+                    key,
+                    value,
+                    out,
+                    logsumexp,
+                    q_ends,
+                    k_ends,
+                    longest_q,
+                    longest_k,
+                    0.0,
+                    causal,
+                    seed,
+                    offset,
+                ),
             )
 
 
@@ -288,15 +319,12 @@ def _recurrent(pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, 
         biases = [torch.zeros(4 * width), torch.zeros(4 * width)]
         hidden, cell = torch.zeros(1, batch, width), torch.zeros(1, batch, width)
         shape = (lstm, width, 1, True)
-        args = (x, *weights, *biases, hidden, cell, False, [], *shape, False, False, True)
+        args: tuple[Any, ...] = (x, *weights, *biases, hidden, cell, False, [], *shape, False, False, True)
         yield aten.mkldnn_rnn_layer.default, args
         with torch.enable_grad():  # it saves something for the backward pass only if there will be one
             needed = [part.detach().requires_grad_() for part in args[:5]]
-            out, last_hidden, last_cell, saved = (
-                part.detach() for part in aten.mkldnn_rnn_layer(*needed, *args[5:])
-            )
+            *results, saved = (part.detach() for part in aten.mkldnn_rnn_layer(*needed, *args[5:]))
         yield (
             aten.mkldnn_rnn_layer_backward.default,
-            (x, *weights, *biases, hidden, cell, out, last_hidden, last_cell, out, last_hidden, last_cell, False, *shape,
-             True, False, [], False, saved),
-        )  # fmt: skip
+            (*args[:7], *results, *results, False, *shape, True, False, [], False, saved),
+        )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from importlib.resources import as_file, files
 
 import torch
@@ -37,23 +38,26 @@ def guessed_calibration(threads: int) -> Calibration:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Probe:
+    name: str
+    call: Callable[[], torch.Tensor]
+
+
 def _moment() -> dict[str, float]:
     """Seconds of a matrix product by type, of an addition, and of the host between operations."""
-    calls = {}
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        for name, dtype in _DTYPES.items():
-            left, right = (torch.rand(_SIDE, _SIDE).to(dtype) for _ in range(2))
-            calls[name] = lambda left=left, right=right: left @ right
-        first, second = torch.rand(_ELEMENTS), torch.rand(_ELEMENTS)
-        calls["add"] = lambda: first + second
-        for call in calls.values():
-            call()
-        began = time.perf_counter()
-        samples = measure_in_turns(list(calls.values()), HostTimer(), until=began + _SECONDS, most_rounds=9)
+    first, second = torch.ones(_ELEMENTS), torch.ones(_ELEMENTS)
+    probes = [_Probe(name="add", call=lambda: first + second)]
+    for name, dtype in _DTYPES.items():
+        left, right = (torch.ones(_SIDE, _SIDE, dtype=dtype) for _ in range(2))
+        probes.append(_Probe(name=name, call=partial(torch.mm, left, right)))
+    with torch.no_grad():
+        for probe in probes:
+            probe.call()
+        taken = measure_in_turns(probes, HostTimer(), until=time.perf_counter() + _SECONDS, most_rounds=9)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         host = measure_host_seconds(torch.device("cpu"), until=time.perf_counter() + _SECONDS / 3, most_steps=12)
-    found = {name: taken.undisturbed_s for name, taken in zip(calls, samples, strict=True) if taken.seconds}
-    return {**found, "host": host["forward"]}
+    return {**{probe.name: samples.undisturbed_s for probe, samples in taken}, "host": host["forward"]}
 
 
 def _scaled(reference: OperationTimes, measured: dict[str, float]) -> OperationTimes:

@@ -28,7 +28,8 @@ class _Layer(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = self.heads(self.before(x)).view(1, _LENGTH, 3, _HEADS, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(*parts, is_causal=True)
+        query, key, value = parts
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.joined(mixed.transpose(1, 2).reshape(1, _LENGTH, _WIDTH))
         return x + self.network(x)
 

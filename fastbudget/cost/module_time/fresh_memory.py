@@ -7,8 +7,9 @@ import numpy as np
 from ..allocator.host_heap import HostHeap
 from ..trace.allocation_log import PHASES, AllocationLog
 
-# Of the simulated bytes: small objects, which no trace shows, keep a real heap from shrinking as far. Median of measured
-# over simulated page faults for the workloads of bench/cost/step_time_accuracy.py; single ones lie between 0 and 2.
+# Of the simulated bytes: small objects, which no trace shows, keep a real heap from shrinking as far. Median of
+# measured over simulated page faults for the workloads of bench/cost/step_time_accuracy.py; single ones lie between
+# 0 and 2.
 _REAL_SHARE = 0.7
 
 
@@ -44,7 +45,6 @@ def _first(log: AllocationLog, phase: str) -> int:
 
 def _second_step(log: AllocationLog) -> int:
     """Return where the steady step begins: after the gradients of the first one are gone."""
-    forward = log.phase == PHASES.index("forward")
-    first_update = _first(log, "optimizer")
-    later = np.flatnonzero(forward[first_update:])
-    return first_update + int(later[0]) if len(later) else len(log.phase)
+    gone = _first(log, "zero_grad")
+    forward = np.flatnonzero(log.phase[gone:] == PHASES.index("forward"))
+    return gone + int(forward[0]) if len(forward) else len(log.phase)

@@ -142,9 +142,7 @@ def _rates(setting: StepSetting, calibration: Calibration | None, training: bool
     return FittedRates(setting.device, calibration)
 
 
-def _with_host(
-    timed: OperationSeconds, rates: OperationRates, *, on_cpu: bool
-) -> tuple[np.ndarray, dict[str, float]]:
+def _with_host(timed: OperationSeconds, rates: OperationRates, *, on_cpu: bool) -> tuple[np.ndarray, dict[str, float]]:
     """Return the seconds of each operation and of each part, the host's calls included."""
     rows = np.zeros(len(timed.device_s))
     parts = {}
@@ -199,7 +197,9 @@ def _rate_notes(
     notes = []
     if isinstance(rates, FittedRates):
         notes.append(f"not calibrated: rates of {rates.name} come from published training of transformers")
-        notes += [f"device figures: {rates.name} is taken to have {words}" for words in rates.assumed(setting.precision)]
+        notes += [
+            f"device figures: {rates.name} is taken to have {words}" for words in rates.assumed(setting.precision)
+        ]
     if isinstance(rates, MeasuredRates):
         kinds = {kind: rates.measures(*kind) for kind in set(zip(timed.name, timed.dtype, strict=True))}
         unmeasured = np.array([not kinds[kind] for kind in zip(timed.name, timed.dtype, strict=True)], dtype=bool)

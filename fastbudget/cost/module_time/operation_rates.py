@@ -63,9 +63,7 @@ class FittedRates:
     def of(self, precision: str) -> Rates:
         """Return the device's rates in a precision."""
         if precision not in self._by_precision:
-            self._by_precision[precision] = achievable_rates(
-                self._device, precision, calibration=self._calibration
-            )
+            self._by_precision[precision] = achievable_rates(self._device, precision, calibration=self._calibration)
         return self._by_precision[precision]
 
     def seconds(self, operation: Operation) -> float:

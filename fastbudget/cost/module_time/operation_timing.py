@@ -111,4 +111,3 @@ def operation_seconds(
         dtype=tuple(table.dtypes[index] for index in table.dtype[rows]),
         module=tuple(table.modules[index] for index in table.module[rows]),
     )
-

@@ -51,9 +51,7 @@ def operation_flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], o
     return int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
 
 
-def product_shape(
-    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
-) -> tuple[int, int, int, int]:
+def product_shape(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> tuple[int, int, int, int]:
     """Return batch, m, n and k of the matrix products that an operation is made of; zeros for the rest.
 
     Each of ``batch`` products multiplies [m, k] by [k, n]. A convolution has one product for each group, with the
@@ -76,7 +74,8 @@ def product_shape(
     if packet is aten.convolution_backward:
         return _convolution_shape(args[2], args[0], transposed=args[7], groups=args[9])
     if packet in _ATTENTION:
-        named = {argument.name: given for argument, given in zip(func._schema.arguments, args, strict=False)} | kwargs
+        named = {argument.name: given for argument, given in zip(func._schema.arguments, args, strict=False)}
+        named.update(kwargs)
         query, keys = named["query"], named["key"].shape[2]
         if named.get("is_causal", False):
             keys = -(-keys // 2)
