@@ -101,6 +101,13 @@ def test_what_is_not_measured_is_said():
     assert any("Ethernet" in words for words in ethernet.extrapolating)
 
 
+def test_nothing_is_free_in_a_calibration_that_was_cut_short():
+    products = calibration().operations.products
+    cut = estimate(calibration=calibration(operations=OperationTimes(products=products)))
+    assert cut.time_by_operation["threshold_backward"] > 0
+    assert any("guessed from others" in words for words in cut.extrapolating)
+
+
 def test_a_noisy_calibration_widens_the_interval():
     quiet, noisy = estimate(), estimate(calibration=calibration(spread=0.5))
     assert noisy.step_time_s.mid == quiet.step_time_s.mid

@@ -10,6 +10,8 @@ from ..runtime.operation_times import OperationTimes
 from ..runtime.rates import Rates, achievable_rates, attention_seconds, gemm_seconds, memory_seconds
 from .operation_timing import Operation
 
+# Where a calibration has nothing like an operation: an old core's rates.
+_SLOW_BYTES_PER_S, _SLOW_FLOPS_PER_S = 5e9, 1e10
 _PRECISION_OF = {"float32": "fp32", "float64": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -39,7 +41,9 @@ class MeasuredRates:
             found = self._times.product_seconds(name, dtype, operation.product)
         else:
             found = self._times.pass_seconds(name, dtype, operation.moved_bytes)
-        return found or 0.0
+        if found is None:  # a measurement that its time limit cut short
+            return max(operation.moved_bytes / _SLOW_BYTES_PER_S, operation.flops / _SLOW_FLOPS_PER_S)
+        return found
 
     def measures(self, name: str, dtype: str) -> bool:
         """Whether the operation was measured, in this type or in float32."""
