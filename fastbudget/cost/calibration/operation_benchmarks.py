@@ -249,51 +249,34 @@ def _lookups(pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, in
 def _attentions(
     pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, int, int, int, int, bool]]
 ) -> Iterator[Call]:
+    """The kernel that traces assume: the CPU's own, on GPUs flash in 16 bits and the memory-efficient one in 32."""
     for batch, heads, queries, keys, size, causal in sizes:
-        query = pool.tensor(0, (batch, heads, queries, size), dtype)
+        query, grad = (pool.tensor(slot, (batch, heads, queries, size), dtype) for slot in (0, 3))
         key, value = (pool.tensor(slot, (batch, heads, keys, size), dtype) for slot in (1, 2))
-        grad = pool.tensor(3, (batch, heads, queries, size), dtype)
+        bias: tuple[Any, ...] = ()
         if pool.device.type == "cpu":
-            forward, backward = (
-                aten._scaled_dot_product_flash_attention_for_cpu.default,
-                aten._scaled_dot_product_flash_attention_for_cpu_backward.default,
-            )
-            yield forward, (query, key, value, 0.0, causal)
-            out, logsumexp = forward(query, key, value, 0.0, causal)
-            yield backward, (grad, query, key, value, out, logsumexp, 0.0, causal)
+            forward = aten._scaled_dot_product_flash_attention_for_cpu
+            settings: tuple[Any, ...] = (0.0, causal)
         elif dtype == torch.float32:
-            efficient = aten._scaled_dot_product_efficient_attention
-            yield efficient.default, (query, key, value, None, True, 0.0, causal)
-            saved = efficient(query, key, value, None, True, 0.0, causal)
-            yield (
-                aten._scaled_dot_product_efficient_attention_backward.default,
-                (grad, query, key, value, None, *saved, 0.0, [True, True, True, False], causal),
-            )
+            forward = aten._scaled_dot_product_efficient_attention
+            bias = (torch.zeros(batch, heads, queries, keys, device=pool.device),)
+            settings = (True, 0.0, causal)
         else:
-            flash = aten._scaled_dot_product_flash_attention
-            yield flash.default, (query, key, value, 0.0, causal)
-            out, logsumexp, q_ends, k_ends, longest_q, longest_k, seed, offset, _ = flash(
-                query, key, value, 0.0, causal
-            )
-            yield (
-                aten._scaled_dot_product_flash_attention_backward.default,
-                (
-                    grad,
-                    query,
-                    key,
-                    value,
-                    out,
-                    logsumexp,
-                    q_ends,
-                    k_ends,
-                    longest_q,
-                    longest_k,
-                    0.0,
-                    causal,
-                    seed,
-                    offset,
-                ),
-            )
+            forward, settings = aten._scaled_dot_product_flash_attention, (0.0, causal)
+        args = (query, key, value, *bias, *settings)
+        yield forward.default, args
+        saved = _results(forward.default, args)
+        if saved is None:
+            return
+        if forward is aten._scaled_dot_product_flash_attention:
+            *lengths, seed, offset, _ = saved
+            rest: tuple[Any, ...] = (*lengths, 0.0, causal, seed, offset)
+        elif bias:
+            rest = (*saved, 0.0, [True, True, True, False], causal)
+        else:
+            rest = (*saved, 0.0, causal)
+        backward = getattr(aten, f"{forward.__name__}_backward")
+        yield backward.default, (grad, query, key, value, *bias, *rest)
 
 
 def _convolutions(
@@ -323,8 +306,20 @@ def _recurrent(pool: TensorPool, dtype: torch.dtype, sizes: Sequence[tuple[int, 
         yield aten.mkldnn_rnn_layer.default, args
         with torch.enable_grad():  # it saves something for the backward pass only if there will be one
             needed = [part.detach().requires_grad_() for part in args[:5]]
-            *results, saved = (part.detach() for part in aten.mkldnn_rnn_layer(*needed, *args[5:]))
+            saved = _results(aten.mkldnn_rnn_layer.default, (*needed, *args[5:]))
+        if saved is None:
+            return
+        *results, workspace = (part.detach() for part in saved)
         yield (
             aten.mkldnn_rnn_layer_backward.default,
-            (*args[:7], *results, *results, False, *shape, True, False, [], False, saved),
+            (*args[:7], *results, *results, False, *shape, True, False, [], False, workspace),
         )
+
+
+def _results(func: Any, args: tuple[Any, ...]) -> Sequence[Any] | None:
+    """Return what the backward operation needs; None where this device or build lacks the kernel."""
+    try:
+        out: Sequence[Any] = func(*args)
+    except (RuntimeError, NotImplementedError):
+        return None
+    return out
