@@ -19,6 +19,8 @@ from fastbudget.hardware import Device
 _MICRO_BATCH_TOKENS = 16384
 # What parameters, activations and logits may take: the rest is workspace, buffers and fragmentation.
 _USABLE_SHARE = 0.92
+# From here on software of one's own divides layers and stages (GLM-130B, OPT-175B, Llama 3 405B, DeepSeek-V3).
+_DIVIDED_PARAMS = 1e11
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,12 +78,15 @@ class Chosen:
     micro_batch: int
 
 
-def style_of(software: str, device: Device, *, pipeline: bool, sharding: str | None, replicated_fits: bool) -> Style:
+def style_of(
+    software: str, device: Device, *, params: int, pipeline: bool, sharding: str | None, replicated_fits: bool
+) -> Style:
     """Return how the software of a row divides models.
 
     Args:
         software: framework and domain, in lower case.
         device: the accelerator.
+        params: of the model.
         pipeline: the row names stages, which software of one's own does as Megatron-LM does.
         sharding: what the row says of it.
         replicated_fits: a device holds all states.
@@ -96,8 +101,9 @@ def style_of(software: str, device: Device, *, pipeline: bool, sharding: str | N
         return DEEPSPEED
     if re.search(r"maxtext|jax|fsdp|titan|hsdp|composer", software):
         return SHARDED
-    if pipeline or (sharding in ("none", "zero1") and not replicated_fits):
-        return MEGATRON  # parameters that nobody shards must be divided
+    unsharded = sharding in ("none", "zero1") and not replicated_fits
+    if pipeline or unsharded or (sharding is None and params > _DIVIDED_PARAMS):
+        return MEGATRON
     return REPLICATED if replicated_fits else SHARDED
 
 

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from row_cells import Row, read_rows
 
 from fastbudget.cost import ClaimReport, check_claim
+from fastbudget.hardware import cpu_name
 
 _CELLS = (
     ("seq_len", "seq {}"),
@@ -50,7 +51,8 @@ def claim_of(row: Row) -> str | None:
     precision = re.search(r"fp8|fp4|bf16|fp16|fp32|tf32|mxfp8|nvfp4", row.get("precision", "").lower())
     words += [precision[0]] if precision else []
     if row["domain"] == "llm-lora":
-        words.append("QLoRA" if "qlora" in row.get("framework", "").lower() else "LoRA")
+        how = " ".join(row.get(cell, "") for cell in ("framework", "precision", "model", "note")).lower()
+        words.append("QLoRA" if re.search(r"q-?lora|int4|4-?bit|nf4", how) else "LoRA")
     words += [template.format(row[cell]) for cell, template in _CELLS if row.get(cell)]
     if row.get("tokens_b"):
         words.append(f"{row['tokens_b']}B tokens")
@@ -116,6 +118,10 @@ def _flagged(counts: Counter[str]) -> float | None:
     return None if not checked else (checked - counts["plausible"]) / checked
 
 
+def _share(value: float | None) -> str:
+    return "none" if value is None else f"{value:.1%}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="a CSV with the columns of published_runs.csv")
@@ -123,15 +129,15 @@ def main() -> None:
     parser.add_argument("--alarms", action="store_true", help="list the false alarms")
     arguments = parser.parse_args()
     found, alarms = score(read_rows(arguments.runs))
+    found = {"runs": arguments.runs.name, "machine": {"processor": cpu_name()}} | found
     if arguments.json:
         print(json.dumps(found, indent=1))
         return
     print(f"published claims           {found['claims']}")
-    print(f"flagged though sane        {found['false_alarms']:.1%}   {found['verdicts']['sane']}")
-    print(f"inconsistent and flagged   {found['inconsistent_found']:.0%}   {found['verdicts']['inconsistent']}")
+    print(f"flagged though sane        {_share(found['false_alarms'])}   {found['verdicts']['sane']}")
+    print(f"inconsistent and flagged   {_share(found['inconsistent_found'])}   {found['verdicts']['inconsistent']}")
     for name, share in found["mistakes_found"].items():
-        shown = "-" if share is None else f"{share:.0%}"
-        print(f"{name:34} {shown:>5} found of {found['mistakes_made'][name]}")
+        print(f"{name:34} {_share(share):>6} found of {found['mistakes_made'][name]}")
     print(f"not understood: {found['unread']}")
     for claim, report in alarms if arguments.alarms else []:
         print(f"\n{claim}")

@@ -41,6 +41,12 @@ _FAMILIES = (
     (r"trillium", "tpu-v6e"),
     (r"(?:tpu\s?)?v([3-6])(?:\s?(lite|litepod|e|p)(?![a-z]))?", None),
 )
+# A slip of a digit must not make a model that no machine can hold.
+_LARGEST = {
+    "layers": 2000, "hidden": 2**17, "heads": 2**11, "params_b": 1e5, "active_params_b": 1e5, "seq_len": 2**24,
+    "global_batch_seqs": 2**24, "micro_batch_seqs": 2**20, "n_gpus": 2**20, "tp": 2**12, "pp": 2**12, "vp": 2**12,
+    "dp": 2**20, "cp": 2**12, "ep": 2**12,
+}  # fmt: skip
 _MLPERF_DATES = {
     "v0.7": "2020-07", "v1.0": "2021-06", "v1.1": "2021-11", "v2.0": "2022-05", "v2.1": "2022-10", "v3.0": "2023-05",
     "v3.1": "2023-10", "v4.0": "2024-05", "v4.1": "2024-10", "v5.0": "2025-04", "v5.1": "2025-10", "v6.0": "2026-04",
@@ -81,13 +87,25 @@ def number(text: str, scales: dict[str, float] | None = None) -> float | None:
 
 
 def positive(row: Row, key: str, scales: dict[str, float] | None = None) -> float | None:
-    """Return a cell's positive number, else None."""
+    """Return a cell's positive number, else None.
+
+    Raises:
+        NotModeled: the number is beyond anything there is.
+    """
     value = number(row.get(key, ""), scales)
-    return value if value is not None and value > 0 else None
+    if value is None or value <= 0:
+        return None
+    if not value <= _LARGEST.get(key, 1e12):
+        raise NotModeled("a number beyond anything there is")
+    return value
 
 
 def count(row: Row, key: str, scales: dict[str, float] | None = None) -> int | None:
-    """Return a cell's whole number from 1 on, else None."""
+    """Return a cell's whole number from 1 on, else None.
+
+    Raises:
+        NotModeled: the number is beyond anything there is.
+    """
     value = positive(row, key, scales)
     return None if value is None or value != int(value) else int(value)
 
@@ -212,4 +230,5 @@ def publisher_of(row: Row) -> str:
         return re.sub(r"_v\d+(\.\d+)?$", "", found[1].removesuffix(".git"))
     if found := re.search(r"https?://(?:www\.)?([\w.-]+)", original):
         return found[1]
-    return " ".join(re.sub(r"[^\w.+-]+", " ", original).split()[:2]) or "unknown"
+    name = " ".join(re.sub(r"[^\w.+-]+", " ", original).split()[:2]) or "unknown"
+    return {"LLaMA paper": "arXiv:2302.13971"}.get(name, name)

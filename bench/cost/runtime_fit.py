@@ -117,12 +117,18 @@ def prior_constants(generations: Iterable[str] = (), families: Iterable[str] = (
     )
 
 
+def whole_parts(step: MeasuredStep, constants: RuntimeConstants) -> dict[str, float]:
+    """Return the model's time of a step by cause, what a whole run adds included."""
+    rates = achievable_rates(step.device, step.layout.precision, software=step.software, constants=constants)
+    parts = step_parts(step.shape, step.layout, rates, links_of(step.device, constants))
+    if step.whole_run:
+        parts["whole_run"] = constants.whole_run * sum(parts.values())
+    return parts
+
+
 def predicted_seconds(step: MeasuredStep, constants: RuntimeConstants) -> float:
     """Return the model's time of a step."""
-    rates = achievable_rates(step.device, step.layout.precision, software=step.software, constants=constants)
-    links = links_of(step.device, constants)
-    seconds = sum(step_parts(step.shape, step.layout, rates, links).values())
-    return seconds * (1.0 + constants.whole_run) if step.whole_run else seconds
+    return sum(whole_parts(step, constants).values())
 
 
 def log_errors(steps: Sequence[MeasuredStep], constants: RuntimeConstants) -> np.ndarray:
@@ -180,8 +186,19 @@ def fit_constants(
     noise: float = NOISE,
     start: np.ndarray | None = None,
     evaluations: int = 15,
+    prior_width: float = 1.0,
 ) -> tuple[RuntimeConstants, np.ndarray]:
-    """Return the constants that explain measured steps best, given their priors, and them as a vector."""
+    """Return the constants that explain measured steps best, given their priors, and them as a vector.
+
+    Args:
+        steps: what was measured.
+        prior: where the fit begins.
+        free: constants to fit; None: all.
+        noise: deviation of a row's log time.
+        start: a vector to begin at.
+        evaluations: steps of the solver at most.
+        prior_width: factor on the priors' deviations.
+    """
     vector = Vector(prior, tuple(PRIORS if free is None else free))
     counts = Counter(step.publisher for step in steps)
     # Rows of one publisher share its unknowns: many count for more than one, but for less than their number.
@@ -191,7 +208,7 @@ def fit_constants(
         errors = log_errors(steps, vector.constants(point)) * weights
         # Pseudo-Huber: beyond two deviations a row pulls no harder.
         robust = np.sign(errors) * np.sqrt(2.0 * 4.0 * (np.sqrt(1.0 + errors**2 / 4.0) - 1.0))
-        return np.concatenate([robust, point])
+        return np.concatenate([robust, point / prior_width])
 
     begin = np.zeros(len(vector.names)) if start is None else start
     found = least_squares(residuals, begin, method="trf", max_nfev=evaluations, x_scale=1.0, diff_step=1e-3)

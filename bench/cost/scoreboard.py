@@ -22,9 +22,9 @@ from run_scores import predict_publicly, rows_of, score_runs, summary
 from run_tables import markdown_table, print_run_rows, print_runs
 
 
-def score_time(path: Path, *, leave_one_publisher_out: bool) -> dict[str, Any]:
-    """Return the scoreboard of a table of runs."""
-    runs, not_modeled = read_runs(path)
+def score_time(*paths: Path, leave_one_publisher_out: bool) -> dict[str, Any]:
+    """Return the scoreboard of tables of runs."""
+    runs, not_modeled = read_runs(*paths)
     predict = predict_publicly
     if leave_one_publisher_out:
         from held_out_publishers import predictor  # fits the model once per publisher
@@ -42,7 +42,7 @@ def score_time(path: Path, *, leave_one_publisher_out: bool) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, help="CSV of published training runs")
+    parser.add_argument("--runs", type=Path, nargs="+", metavar="CSV", help="published training runs")
     parser.add_argument("--memory", type=Path, help="CSV of published memory figures")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--markdown", action="store_true", help="print the table of docs/accuracy.md")
@@ -57,7 +57,7 @@ def main() -> None:
         parser.error("--markdown needs --runs CSV")
     results = {}
     if options.runs is not None:
-        results["runs"] = score_time(options.runs, leave_one_publisher_out=options.leave_one_publisher_out)
+        results["runs"] = score_time(*options.runs, leave_one_publisher_out=options.leave_one_publisher_out)
     if options.memory is not None:
         results["memory"] = score_memory(options.memory)
     if options.json:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from runtime_fit import MeasuredStep
+import numpy as np
+from runtime_fit import MeasuredStep, fit_constants, log_errors, prior_constants
 
 from fastbudget.cost.transformer.training_layout import TrainingLayout
 from fastbudget.cost.transformer.transformer_config import read_transformer
@@ -51,3 +53,44 @@ def read_vtrain(path: Path) -> list[MeasuredStep]:
 def _shape(layers: int, hidden: int, heads: int, seq_len: int) -> TransformerShape:
     config = {"model_type": "gpt2", "n_layer": layers, "n_embd": hidden, "n_head": heads, "vocab_size": 51200}
     return read_transformer({**config, "n_positions": seq_len})
+
+
+# What one system's rows can tell apart; wide priors, since it may be far from the average system.
+_FREE = (
+    "measured_share",
+    "half_rows",
+    "half_columns",
+    "half_depth",
+    "wave_loss",
+    "score_passes",
+    "fused_passes",
+    "kernels_per_layer",
+    "kernels_per_collective",
+    "launch_s",
+    "head_passes",
+    "optimizer_passes",
+    "step_s",
+    "link_share",
+    "link_latency_s",
+    "data_overlap",
+)
+
+
+def held_out_errors(steps: Sequence[MeasuredStep], *, seeds: int, fitted: int = 50) -> list[dict[str, float]]:
+    """Return the errors on all other rows of a model fitted to a random choice of them, for several choices."""
+    results = []
+    for seed in range(seeds):
+        order = np.random.default_rng(seed).permutation(len(steps))
+        chosen = [steps[index] for index in order[:fitted]]
+        constants, _ = fit_constants(
+            chosen, prior=prior_constants(), free=_FREE, noise=0.01, evaluations=40, prior_width=2.5
+        )
+        errors = np.abs(np.expm1(log_errors([steps[index] for index in order[fitted:]], constants)))
+        results.append(
+            {
+                "seed": seed,
+                "median_abs_error": float(np.median(errors)),
+                "p90_abs_error": float(np.quantile(errors, 0.9)),
+            }
+        )
+    return results

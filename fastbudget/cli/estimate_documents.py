@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..cost import Estimate, TrainingJob
+    from ..cost import BatchSpeed, Estimate, InferenceEstimate, TrainingJob
+
+_SPEEDS = (
+    "prefill_s",
+    "decode_step_s",
+    "request_s",
+    "output_tokens_per_s",
+    "output_tokens_per_s_per_device",
+    "usd_per_million_input_tokens",
+    "usd_per_million_output_tokens",
+)
 
 _LARGEST_SHOWN = 10
 
@@ -120,20 +130,11 @@ def inference_document(config: str, **arguments: Any) -> dict[str, Any]:
     from ..cost import estimate_inference
 
     found = estimate_inference(config, **arguments)
-    intervals = (
-        "prefill_s",
-        "decode_step_s",
-        "request_s",
-        "output_tokens_per_s",
-        "output_tokens_per_s_per_device",
-        "usd_per_million_input_tokens",
-        "usd_per_million_output_tokens",
-    )
-    values = {name: getattr(found, name) for name in intervals}
     return {
         "num_params": found.shape.num_params,
         "num_active_params": found.shape.num_active_params,
-        **{name: None if value is None else value.to_json() for name, value in values.items()},
+        **_speed(found),
+        "by_batch": [{"batch_size": speed.batch_size, **_speed(speed)} for speed in found.by_batch],
         "kv_cache_bytes": found.kv_cache_bytes,
         "weight_bytes": found.weight_bytes,
         "largest_batch": found.largest_batch,
@@ -143,6 +144,11 @@ def inference_document(config: str, **arguments: Any) -> dict[str, Any]:
         "num_devices": found.num_devices,
         "memory": {**_four_numbers(found.memory), "largest_micro_batch": found.largest_batch},
     }
+
+
+def _speed(speed: InferenceEstimate | BatchSpeed) -> dict[str, Any]:
+    values = {name: getattr(speed, name) for name in _SPEEDS}
+    return {name: None if value is None else value.to_json() for name, value in values.items()}
 
 
 def claim_document(text: str) -> dict[str, Any]:

@@ -139,6 +139,12 @@ def _show_inference(document: dict[str, Any]) -> None:
     _interval("output tokens/s", document["output_tokens_per_s"], "{:,.1f}".format)
     _money("USD per M tok. in", document["usd_per_million_input_tokens"])
     _money("USD per M tok. out", document["usd_per_million_output_tokens"])
+    typer.echo("by batch:  sequences, tokens/s, seconds per token, USD per million tokens out")
+    for speed in document["by_batch"]:
+        usd = speed["usd_per_million_output_tokens"]
+        seconds = format_seconds(speed["decode_step_s"]["mid"])
+        price = "?" if usd is None else _usd(usd["mid"])
+        typer.echo(f"  {speed['batch_size']:8,} {speed['output_tokens_per_s']['mid']:12,.1f} {seconds:>12} {price:>9}")
 
 
 def _line(label: str, text: str) -> None:
@@ -154,4 +160,8 @@ def _money(label: str, interval: dict[str, float] | None) -> None:
     if interval is None:
         _line(label, "unknown: no price; give --usd-per-device-hour, --provider or --prices")
     else:
-        _interval(label, interval, "{:,.2f}".format)
+        _interval(label, interval, _usd)
+
+
+def _usd(value: float) -> str:
+    return f"{value:,.2f}" if value >= 1 else f"{value:.3g}"

@@ -8,6 +8,7 @@ from .claims.claim_checking import ClaimReport, check_claim
 from .claims.findings import Finding
 from .estimation import Estimate, estimate
 from .inference.inference_estimation import InferenceEstimate, estimate_inference
+from .inference.replica_speed import BatchSpeed
 from .job.job_accounting import JobCost, account_job
 from .job.job_conditions import JobConditions
 from .job.training_job import TrainingJob
@@ -31,6 +32,7 @@ __all__ = [
     "AllocationLog",
     "AllocatorConfig",
     "AllocatorReplay",
+    "BatchSpeed",
     "Calibration",
     "Claim",
     "ClaimReport",

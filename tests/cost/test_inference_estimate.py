@@ -100,3 +100,13 @@ def test_launches_of_the_host_take_longer_than_graphs():
 def test_wrong_arguments_are_explained(changes, expected):
     with pytest.raises(fb.InvalidInputError, match=expected):
         infer(**changes)
+
+
+def test_every_batch_that_fits_has_its_speed():
+    found = infer(price=2.0)
+    sizes = [speed.batch_size for speed in found.by_batch]
+    assert sizes[0] == 1 and sizes[-1] <= found.largest_batch < 2 * sizes[-1]
+    rates = [speed.output_tokens_per_s.mid for speed in found.by_batch]
+    assert rates == sorted(rates)
+    assert found.by_batch[0].decode_step_s == found.decode_step_s
+    assert infer("llama-2-70b").by_batch == ()

@@ -267,6 +267,23 @@ def test_hopeless_spot_jobs_are_refused_not_priced():
         account(conditions=fb.JobConditions(spot=True, **conditions), num_devices=64)
 
 
+def test_a_job_that_saves_too_seldom_is_refused():
+    forever = job(tokens=10**13, checkpoint_every_steps=10**8)
+    with pytest.raises(fb.InvalidInputError, match="Save more often"):
+        account(forever, num_devices=512)
+
+
+@pytest.mark.parametrize("tokens", [1, 10**9, 10**16])
+@pytest.mark.parametrize("devices", [1, 512])
+@pytest.mark.parametrize("spot", [False, True])
+def test_every_interval_is_ordered_and_finite(tokens, devices, spot):
+    step = fb.Interval(1e-4, 1e-3, 1e-1)
+    found = account(job(tokens=tokens), fb.JobConditions(spot=spot, spot_price=1.0), step, num_devices=devices)
+    for interval in (*found.lines.values(), found.wall_hours, found.gpu_hours, found.kwh, found.co2e_kg, found.usd):
+        assert 0 <= interval.low <= interval.mid <= interval.high < math.inf
+    assert found.gpu_hours.mid > 0
+
+
 def test_a_checkpoint_holds_weights_and_states():
     # BLOOM-176B: 2.3 TB with optimizer states (bigscience chronicles): bf16 weights, float32 copies, two moments.
     bloom = fb.TrainingJob(config="bloom-176b", tokens=1, seq_len=2048, global_batch_size=2048)
@@ -292,6 +309,16 @@ def test_a_busy_node_draws_what_was_measured():
     assert found.mid == pytest.approx(0.76 * 10.2, rel=0.01)
     assert found.low < 0.7 * 10.2 and found.high > 8.4
     assert PUE.low >= 1
+
+
+def test_without_a_power_limit_there_is_no_energy():
+    tpu = find_device("tpu-v5p")
+    assert tpu.tdp_w is None
+    found = account_job(
+        job(), step_time_s=STEP, mfu=0.4, layout=job().layout(), device=tpu, conditions=fb.JobConditions()
+    )
+    assert found.kwh is None and found.co2e_kg is None and found.usd.mid > 0
+    assert any("power" in words for words in found.assumptions)
 
 
 def test_emissions_follow_the_grid():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,7 +56,7 @@ class ClaimReport:
         }
 
 
-def check_claim(text: str | None = None, **fields: Any) -> ClaimReport:
+def check_claim(text: str | Mapping[str, Any] | None = None, **fields: Any) -> ClaimReport:
     """Check a claim about a training run against hardware, arithmetic and itself.
 
     Found are: more than 100% of the peak; the peak with sparsity, of another precision or of another device taken
@@ -64,12 +65,15 @@ def check_claim(text: str | None = None, **fields: Any) -> ClaimReport:
 
     Args:
         text: as people write it: ``"150 ms/step, 8xA100, 524288 tokens/step, 124M"``. What can't be read is in the
-            report's ``unread``.
+            report's ``unread``. A mapping is taken as fields.
         **fields: fields of :class:`Claim`, instead of the text or over it: ``mfu=1.04, hardware="h100"``.
 
     Raises:
         InvalidInputError: there is neither text nor field, or a field makes no sense.
     """
+    if isinstance(text, Mapping):
+        fields = {**text, **fields}
+        text = None
     if not fields and not (isinstance(text, str) and text.strip()):
         raise InvalidInputError('check_claim needs a text such as "150 ms/step, 8xA100, 524288 tokens/step, 124M".')
     read = read_claim(text or "")

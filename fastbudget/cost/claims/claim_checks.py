@@ -186,7 +186,10 @@ def check_rate(checked: CheckedClaim) -> Iterator[Finding]:
 def _above_peak(checked: CheckedClaim, achieved: float, words: str) -> Finding:
     claim, device = checked.claim, checked.claim.device
     assert device is not None
-    if claim.precision is None:
+    name = name_of_peak(achieved, device, claim.precision, tolerance=0.02)
+    if name is not None:
+        words = f"{words} It is {name}."
+    elif claim.precision is None:
         for kind, name in (("fp8", "FP8"), ("fp4", "FP4")):
             narrow = getattr(device, f"{kind}_flops_per_s")
             if narrow is not None and achieved <= _HIGHEST_MFU * narrow:
@@ -289,7 +292,7 @@ def check_memory(checked: CheckedClaim) -> Iterator[Finding]:
     if claim.memory_bytes:
         checked.checked.append(f"{format_bytes(claim.memory_bytes)} against the memory of {device.name}")
         words = (
-            f"{format_bytes(claim.memory_bytes)} ({claim.memory_bytes / 1e9:.4g} GB) of memory are stated; "
+            f"{format_bytes(claim.memory_bytes)} ({claim.memory_bytes / 1e9:,.0f} GB) of memory are stated; "
             f"{device.name} has {format_bytes(device.memory_bytes)}"
         )
         if claim.memory_bytes > capacity * (1 if claim.memory_is_per_device else count):

@@ -19,10 +19,15 @@ _IS = r"\s*(?:of|is|was|at|=|:|~|about|approx\.?|around)?\s*"
 _PER = r"\s*(?:/|per|a|an)\s*"
 _DEVICES = r"(?:gpus?|devices?|accelerators?|chips?|cards?|tpus?)"
 _STEP = r"(?:steps?|iterations?|iters?|it|updates?|batch|batches)\b"
-_SECOND = r"(?:s|sec|second)\b"
 _TOKENS = r"(?:tokens?|toks?)"
 _TIME = r"(us|µs|ms|milliseconds?|s|secs?|seconds?|mins?|minutes?|h|hrs?|hours?|d|days?|weeks?|months?|years?)\b"
 _BYTES = r"(mib|gib|tib|mb|gb|tb)\b"
+
+# Figures that are also written behind their unit.
+_UNITS = (
+    rf"{_TOKENS}\s*(?:/|per)\s*(?:s|sec|second|step|iter|batch)(?:\s*(?:/|per)\s*{_DEVICES})?|"
+    r"(?:n_|num_|number of )?(?:gpus|devices)|gpu[-_ ]hours|total[-_ ]tokens|steps"
+)
 
 _FACTORS = {
     "": 1.0, "k": 1e3, "thousand": 1e3, "m": 1e6, "mm": 1e6, "mil": 1e6, "million": 1e6, "b": 1e9, "bn": 1e9,
@@ -42,7 +47,7 @@ _SMALL_TALK = frozenset(
     pretraining model models gpu gpus device devices node nodes transformer transformers decoder dense llm lm we i got
     get gets achieved achieve achieves reached reach takes took take nvidia amd google parameter parameters param params
     throughput speed each every mixed precision global batch size step steps time full single one x peak measured
-    sustained average mean wall clock cluster dp data parallel fsdp ddp
+    sustained average mean wall clock cluster dp data parallel fsdp ddp w/ hit hits n num number
     """.split()  # noqa: SIM905
 )
 
@@ -88,8 +93,7 @@ class ReadClaim:
 
 def read_claim(text: str) -> ReadClaim:
     """Read a claim. What can't be read is returned, never dropped."""
-    lowered = text.lower().replace("×", "x").replace("\u00a0", " ").replace("–", "-")
-    found = _Text(re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", lowered))
+    found = _Text(_normalized(text))
     for reader in (
         _read_words,
         _read_utilization,
@@ -107,6 +111,18 @@ def read_claim(text: str) -> ReadClaim:
     ):
         reader(found)
     return ReadClaim(claim=Claim(**found.values), unread=_unread(found.rest), notes=tuple(found.notes))
+
+
+def _normalized(text: str) -> str:
+    """Return a text in lower case with plain signs, digits in one piece and units behind their figures."""
+    plain = re.sub("[\u2010-\u2015]", "-", text.lower().replace("×", "x"))
+    plain = re.sub("(?<=\\d)[\u00a0\u2009\u202f](?=\\d{3}(?!\\d))", "", plain)
+    plain = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", re.sub("[\u00a0\u2009\u202f]", " ", plain))
+    plain = re.sub(r"(?<![\w.-] )(?<![\w.])(\d{1,3}) (\d{3})(?= *(?:tok|steps|gpu|iter))", r"\1\2", plain)
+    # "gpus=8", "tokens/s: 1.2M" and a piece that begins with "tokens/s 1.2M" have their unit in front.
+    figure = rf"{_N}\s*([kmbt]\b)?(?!\s*{_TOKENS})"
+    plain = re.sub(rf"(?<!\w)({_UNITS})\s*[=:]\s*{figure}", r"\2\3 \1 | ", plain)
+    return re.sub(rf"((?:^|[,;|(])\s*)({_UNITS})\s+{figure}", r"\1\3\4 \2 | ", plain)
 
 
 def _number(match: re.Match[str], group: int = 1) -> float:
@@ -147,6 +163,8 @@ def _read_utilization(text: _Text) -> None:
         value = float(amount)
         # "MFU 45" is percent, "MFU 0.45" and "MFU 1.04" are shares.
         share = value / 100 if percent or value > 1.5 else value
+        if not percent and 1.5 < value < 10:
+            text.notes.append(f"{which.upper()} {amount} was taken as percent.")
         if share > 0:
             text.set("hfu" if which.startswith("h") else "mfu", share)
 
@@ -162,7 +180,8 @@ def _read_device_hours(text: _Text) -> None:
         if not re.fullmatch(_DEVICES, match[3]):
             text.set("device", _device(match[3]))
 
-    text.take(_COUNT + r"\s*-?(" + _DEVICES + "|" + _device_pattern() + r")[- ]*" + unit, use)
+    device = rf"({_DEVICES}|{_device_pattern()})(?:[- ]*{_DEVICES})?"
+    text.take(_COUNT + r"\s*-?" + device + r"[-_ ]*" + unit, use)
     text.take(
         _N + r"\s*(?:pf|pflop/?s?|petaflop/?s?)[- ]?days?\b",
         lambda m: text.set("total_flops", float(m[1]) * 1e15 * 86400),
@@ -170,7 +189,7 @@ def _read_device_hours(text: _Text) -> None:
 
 
 def _read_money(text: _Text) -> None:
-    hour = r"(\s*(?:/|per|an)\s*(?:(?:gpu|device)[- /]?)?(?:h|hr|hour)\b)?"
+    hour = r"(\s*(?:/|per|an)\s*(?:(?:gpu|device)[- /]?)?(?:h|hr|hour)\b(?:\s*/\s*gpu)?)?"
 
     def use(match: re.Match[str]) -> None:
         text.set("usd_per_device_hour" if match[3] else "cost_usd", _number(match))
@@ -244,6 +263,10 @@ def _read_tokens(text: _Text) -> None:
     text.take(_COUNT + r"\s*(?:tps)\b", lambda m: rate(m, "s", False))
     text.take(_COUNT + r"\s*(?:tgs)\b", lambda m: rate(m, "s", True))
     text.take(_COUNT + r"\s*" + _TOKENS + _PER + _STEP, lambda m: text.set("tokens_per_step", _number(m)))
+    text.take(
+        r"(?:sequences|samples|seqs)\s*(?:of|x)\s*" + _COUNT + r"\s*" + _TOKENS + r"\b",
+        lambda m: text.set("seq_len", _length(m)),
+    )
     batch = r"(?:global\s*)?batch(?:[- ]?size)?" + _IS
     text.take(batch + _COUNT + r"\s*" + _TOKENS + r"\b", lambda m: text.set("tokens_per_step", _number(m)))
     text.take(_COUNT + r"[- ]?tokens?\s+batch(?:es)?\b", lambda m: text.set("tokens_per_step", _number(m)))
@@ -339,7 +362,8 @@ def _device_pattern() -> str:
     names = {name for device in known_devices() for name in (device.key, *device.aliases)}
     # Bare numbers ("4090") would take other figures for devices.
     readable = sorted((name for name in names if re.search("[a-z]", name)), key=len, reverse=True)
-    return "|".join(re.escape(name).replace(r"\-", r"[\s_-]*").replace("gb", "gb?") for name in readable)
+    named = "|".join(re.escape(name).replace(r"\-", r"[\s_-]*").replace("gb", "gb?") for name in readable)
+    return named + r"|[345]090(?!\s*(?:tok|steps|iter|gpus?|[smhd]\b|ms|[kmbt]\b))"
 
 
 @cache

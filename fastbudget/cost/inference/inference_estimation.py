@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from ...core.errors import InvalidInputError
 from ...core.interval import Interval
-from ...core.units import SECONDS_PER_HOUR
 from ...hardware.devices import Device, find_device
 from ...hardware.prices import Price, price_for
 from ..runtime.calibration import Calibration, read_calibration
-from ..runtime.step_time import StepTime, estimate_step_time
 from ..transformer.training_layout import TrainingLayout
 from ..transformer.transformer_config import read_transformer
-from ..transformer.transformer_flops import step_flops
 from ..transformer.transformer_memory import TransformerMemory, estimate_transformer_memory
 from ..transformer.transformer_shape import TransformerShape
+from .replica_speed import BatchSpeed, Replica, kv_cache_bytes
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-# A kernel of a graph still starts after the one before it: about a tenth of a launch by the host. An assumption.
-_GRAPH_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +35,7 @@ class InferenceEstimate:
         weight_bytes: parameters, over the replica's devices.
         usd_per_million_input_tokens: what reading a million prompt tokens costs; None where no price is known.
         usd_per_million_output_tokens: what making a million tokens costs.
+        by_batch: the same for 1, 2, 4, ... sequences, as far as they fit.
         price: of one device for an hour, and where it comes from; None where none is known.
         memory: peak memory of a device at full length, and whether it fits.
         largest_batch: most sequences of full length that fit; 0: none.
@@ -58,6 +55,7 @@ class InferenceEstimate:
     weight_bytes: int
     usd_per_million_input_tokens: Interval | None
     usd_per_million_output_tokens: Interval | None
+    by_batch: tuple[BatchSpeed, ...]
     price: Price | None
     memory: TransformerMemory
     largest_batch: int
@@ -120,97 +118,45 @@ def estimate_inference(
     if not shape.causal or not shape.has_head:
         raise InvalidInputError(f"A {shape.family} model does not generate text: give a causal model with a head.")
     num_devices = tensor_parallel * pipeline_parallel
-    reading = TrainingLayout(
-        seq_len=prompt_len,
-        global_batch_size=batch_size,
-        micro_batch_size=batch_size,
-        num_devices=num_devices,
-        tensor_parallel=tensor_parallel,
-        pipeline_parallel=pipeline_parallel,
-        expert_parallel=expert_parallel,
-        precision=precision,
-        compiled=True,
-        mode="infer",
+    replica = Replica(
+        shape=shape,
+        device=device,
+        layout=TrainingLayout(
+            seq_len=prompt_len,
+            global_batch_size=1,
+            num_devices=num_devices,
+            tensor_parallel=tensor_parallel,
+            pipeline_parallel=pipeline_parallel,
+            expert_parallel=expert_parallel,
+            precision=precision,
+            compiled=True,
+            mode="infer",
+        ),
+        output_len=output_len,
+        cuda_graphs=cuda_graphs,
+        software=software,
+        calibration=read_calibration(calibration),
     )
-    halfway = replace(reading, seq_len=prompt_len + (output_len + 1) // 2, mode="decode")
-    full = replace(halfway, seq_len=prompt_len + output_len)
-    measured = read_calibration(calibration)
-
-    def timed(layout: TrainingLayout) -> tuple[Interval, StepTime]:
-        layout.check(shape)
-        step = estimate_step_time(shape, layout, device, software=software, calibration=measured)
-        return _launched_as_graph(step) if cuda_graphs else step.seconds, step
-
-    prefill_s, _ = timed(reading)
-    prefill_s = _at_least(prefill_s, _arithmetic_s(shape, reading, device))
-    decode_step_s, decoding = timed(halfway)
-    decode_step_s = _at_least(decode_step_s, _reading_s(shape, halfway, device))
-    request_s = prefill_s + decode_step_s.scaled(output_len)  # one time model, so their errors are one error
-    memory = estimate_transformer_memory(shape, full, device)
+    replica.layout.check(shape)
     paid = price_for(device, price)
-    made = batch_size * output_len
-    rate = Interval(made / request_s.high, made / request_s.mid, made / request_s.low)
+    speed = replica.speed(batch_size, paid)
+    full = replica.decoding(batch_size, prompt_len + output_len)
+    memory = estimate_transformer_memory(shape, full, device)
+    largest = memory.largest_micro_batch
     return InferenceEstimate(
-        prefill_s=prefill_s,
-        decode_step_s=decode_step_s,
-        request_s=request_s,
-        output_tokens_per_s=rate,
-        output_tokens_per_s_per_device=rate.scaled(1 / num_devices),
-        kv_cache_bytes=_kv_cache_bytes(shape, full),
+        **{name: value for name, value in vars(speed).items() if name != "batch_size"},
+        by_batch=tuple(replica.speed(2**power, paid) for power in range(largest.bit_length())),
+        kv_cache_bytes=kv_cache_bytes(shape, full),
         weight_bytes=shape.num_params * full.compute_bytes,
-        usd_per_million_input_tokens=_usd_per_million(prefill_s, batch_size * prompt_len, num_devices, paid),
-        usd_per_million_output_tokens=_usd_per_million(decode_step_s.scaled(output_len), made, num_devices, paid),
         price=paid,
         memory=memory,
-        largest_batch=memory.largest_micro_batch,
-        extrapolating=decoding.extrapolating,
+        largest_batch=largest,
+        extrapolating=replica.extrapolating(),
         notes=_notes(shape, cuda_graphs=cuda_graphs, pipeline=pipeline_parallel > 1),
         shape=shape,
         device=device,
         num_devices=num_devices,
     )
-
-
-def _launched_as_graph(step: StepTime) -> Interval:
-    """Return a step's time without most of the waiting for the host."""
-    waiting = step.parts.get("launch_floor", 0.0) * (1.0 - _GRAPH_SHARE)
-    return step.seconds.scaled(1.0 - waiting / step.seconds.mid)
-
-
-def _at_least(seconds: Interval, floor: float) -> Interval:
-    """Return the interval above what the device's peaks allow."""
-    return Interval(max(seconds.low, floor), max(seconds.mid, floor), max(seconds.high, floor))
-
-
-def _arithmetic_s(shape: TransformerShape, layout: TrainingLayout, device: Device) -> float:
-    """Seconds that the FLOPs take at the device's peak."""
-    kind = "fp32" if layout.precision == "fp32" else "fp16" if layout.precision == "fp16" else "bf16"
-    peak = getattr(device, f"{kind}_flops_per_s") or device.fp16_flops_per_s
-    return 0.0 if peak is None else step_flops(shape, layout) / (peak * layout.num_devices)
-
-
-def _reading_s(shape: TransformerShape, layout: TrainingLayout, device: Device) -> float:
-    """Seconds that reading the weights which a token needs, and the cache, takes at the peak bandwidth."""
-    if device.memory_bytes_per_s is None:
-        return 0.0
-    embedding = 0 if shape.tied else shape.embedding_params  # looked up, not read
-    weights = (shape.num_active_params - embedding) * layout.compute_bytes
-    return (weights + _kv_cache_bytes(shape, layout)) / (device.memory_bytes_per_s * layout.num_devices)
-
-
-def _kv_cache_bytes(shape: TransformerShape, layout: TrainingLayout) -> int:
-    total = 0
-    for block, count in shape.block_counts:
-        attention = block.attention
-        length = layout.seq_len if attention.window is None else min(layout.seq_len, attention.window)
-        total += count * length * attention.cached_width
-    return total * layout.micro_batch_size * layout.compute_bytes
-
-
-def _usd_per_million(seconds: Interval, tokens: int, num_devices: int, price: Price | None) -> Interval | None:
-    if price is None:
-        return None
-    return seconds.scaled(num_devices * price.usd_per_device_hour / SECONDS_PER_HOUR / tokens * 1e6)
 
 
 def _notes(shape: TransformerShape, *, cuda_graphs: bool, pipeline: bool) -> tuple[str, ...]:

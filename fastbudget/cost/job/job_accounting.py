@@ -126,11 +126,15 @@ def account_job(
         extrapolating: passed on.
 
     Raises:
-        InvalidInputError: spot devices were asked for and are interrupted faster than the job restarts.
+        InvalidInputError: devices fail, or spot devices are taken away, faster than the job saves and restarts.
     """
     stall_s = _checkpoint_s(job, layout, conditions)
     on_demand = _timed(job, step_time_s, layout, conditions, stall_s, spot=False)
-    assert on_demand is not None, "faults of devices never stop a job of fewer than millions"
+    if on_demand is None:
+        raise InvalidInputError(
+            f"The job hardly gets anywhere: {layout.num_devices} devices fail more often than it saves and restarts. "
+            "Save more often (checkpoint_every_steps), or give the device_hours_between_failures that you see."
+        )
     price = price_for(device, conditions.price)
     spot_price = _spot_price(device, conditions)
     on_spot = None

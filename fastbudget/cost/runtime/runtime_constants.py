@@ -48,10 +48,16 @@ class RuntimeConstants:
         expert_overlap: share of the all-to-all that is hidden.
         expert_imbalance: time of the experts with real routing against balanced routing.
         straggler: log slowness per doubling of the nodes.
-        whole_run: share of a whole run's device time that is not steps: restarts, evaluation, checkpoints, idling.
+        whole_run: device time of published whole runs beyond their steps, as a share of those: restarts, evaluation,
+            checkpoints, idling.
         maturity: log speed per year between a generation's release and the software's, up to three.
         generation_shift: log speed of matrix products by device generation.
         software_shift: log speed by software family.
+        log_low: lower end of the 80% interval, as log of measured over predicted time.
+        log_high: its upper end.
+        waiting_width: how much wider the interval is, in log, where nothing is computed: communication, launches,
+            bubbles.
+        expert_width: factor on the interval for mixtures of experts.
     """
 
     measured_share: float
@@ -90,6 +96,10 @@ class RuntimeConstants:
     straggler: float
     whole_run: float
     maturity: float
+    log_low: float = -0.4
+    log_high: float = 0.4
+    waiting_width: float = 2.5
+    expert_width: float = 1.5
     generation_shift: dict[str, float] = field(default_factory=dict, hash=False)
     software_shift: dict[str, float] = field(default_factory=dict, hash=False)
 
@@ -106,6 +116,7 @@ def default_constants() -> RuntimeConstants:
     table = runtime_table()
     return RuntimeConstants(
         **table["constants"],
+        **table["interval"],
         generation_shift=table["generation_shift"],
         software_shift=table["software_shift"],
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 # The first pattern that matches decides. Families whose kernels and overlap are alike stay together.
-_FAMILIES = (
+_PATTERNS = (
     ("mlperf", r"mlperf|release 2[34]\.\d\d|hugectr|ngc pytorch"),
     ("megatron", r"megatron|nemo|\bmcore|transformer.?engine"),
     ("neox", r"neox"),
@@ -18,6 +18,7 @@ _FAMILIES = (
     ("deepspeed", r"deepspeed|zero"),
     ("fsdp", r"fsdp|composer|foundry|fairseq|metaseq|lightning|lit-?gpt|fabric|nvidia dle|pytorch|torch|open_clip"),
 )
+FAMILIES = tuple(family for family, _ in _PATTERNS)
 # Their layers are compiled, or written as few kernels.
 FUSING_FAMILIES = ("mlperf", "megatron", "jax", "llm.c", "torchtitan")
 # They call attention written for each generation (cuDNN, vendors' kernels).
@@ -58,7 +59,7 @@ class Software:
 def read_software(name: str | None) -> Software:
     """Return the family and the year in a name such as ``"NeMo 25.04"``, ``"FSDP 2023-11"``, ``"MLPerf v4.1"``."""
     text = (name or "").lower()
-    family = next((family for family, pattern in _FAMILIES if re.search(pattern, text)), None)
+    family = next((family for family, pattern in _PATTERNS if re.search(pattern, text)), None)
     return Software(family=family, year=_year(text))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ...core.interval import Interval
 from ...hardware.devices import Device
@@ -12,28 +11,56 @@ from ..transformer.transformer_shape import TransformerShape
 from .device_peaks import generation_of
 from .links import Links
 from .rates import Rates
-from .runtime_constants import runtime_table
+from .runtime_constants import RuntimeConstants, runtime_table
 from .software import read_software
 
+# Causes that measured runs differ in most: who waits for whom isn't in a layout.
+_WAITING = (
+    "tensor_communication",
+    "context_communication",
+    "expert_communication",
+    "pipeline_communication",
+    "data_communication",
+    "pipeline_bubble",
+    "launch_floor",
+    "offload",
+)
+_EXTRAPOLATION_WIDTH = 1.3
+_LARGEST_WIDTH = 3.0
+# The machine's own rates are known; its software's habits and its network are not.
+_CALIBRATED_WIDTH = 0.7
 
-def step_interval(mid: float, extrapolated: int, *, calibrated: bool, table: dict[str, Any] | None = None) -> Interval:
+
+def step_interval(parts: dict[str, float], shape: TransformerShape, rates: Rates, extrapolated: int) -> Interval:
     """Return the 80% interval around a step time.
 
     Its ends are quantiles of published runs' log residuals with their publisher left out of the fit, each
-    publisher weighing the same (split-conformal: Lei et al. 2018, arXiv:1604.04173; grouped and weighted as
-    Tibshirani et al. 2019, arXiv:1904.06019, allow).
+    publisher weighing the same and each residual divided by :func:`relative_width` (split-conformal with
+    normalized scores: Lei et al. 2018, arXiv:1604.04173, section 5.2; weights: Tibshirani et al. 2019,
+    arXiv:1904.06019).
 
     Args:
-        mid: the estimate.
+        parts: seconds of the step by cause.
+        shape: the model.
+        rates: of the device; rates measured on the machine narrow the interval.
         extrapolated: dimensions outside the calibrated range; each widens the interval.
-        calibrated: rates were measured on the machine, which narrows it.
-        table: the data file's ``[interval]``; None: that which ships with the package.
     """
-    table = table or runtime_table()["interval"]
-    factor = min(table["extrapolation_factor"] ** extrapolated, table["largest_factor"])
-    if calibrated:
-        factor *= table["calibrated_factor"]
-    return Interval(mid * math.exp(table["log_low"] * factor), mid, mid * math.exp(table["log_high"] * factor))
+    constants = rates.constants
+    factor = relative_width(parts, shape, constants)
+    factor *= min(_EXTRAPOLATION_WIDTH**extrapolated, _LARGEST_WIDTH)
+    if rates.calibrated:
+        factor *= _CALIBRATED_WIDTH
+    mid = sum(parts.values())
+    return Interval(mid * math.exp(constants.log_low * factor), mid, mid * math.exp(constants.log_high * factor))
+
+
+def relative_width(parts: dict[str, float], shape: TransformerShape, constants: RuntimeConstants) -> float:
+    """Return how wide the interval is against that of a step that only computes, with dense layers."""
+    waiting = sum(parts.get(name, 0.0) for name in _WAITING) / sum(parts.values())
+    factor = 1.0 + constants.waiting_width * waiting
+    if any(block.mlp.experts for block, _ in shape.block_counts):
+        factor *= constants.expert_width
+    return factor
 
 
 def extrapolated_dimensions(
@@ -46,11 +73,11 @@ def extrapolated_dimensions(
     if not rates.calibrated:
         if generation not in seen["generations"]:
             found.append(f"device: no fitted run on {device.name} or another of its generation")
-        elif rates.is_narrow and generation not in seen["fp8_generations"]:
-            found.append(f"precision: no fitted run in 8 bits on the generation of {device.name}")
+        elif rates.is_narrow and generation not in seen["narrow_generations"]:
+            found.append(f"precision: no fitted run with such narrow products on the generation of {device.name}")
         found += [f"device figures: {device.name} is taken to have {words}" for words in rates.assumed]
         found += [f"topology: {device.name} is taken to have {words}" for words in links.topology.assumed]
-    if layout.precision in ("fp32", "fp4-mixed") and not rates.calibrated:
+    if layout.precision not in seen["precisions"] and not rates.calibrated:
         found.append(f"precision: no fitted run in {layout.precision}")
     for name, value in (
         ("num_params", shape.num_params),

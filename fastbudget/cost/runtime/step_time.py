@@ -76,9 +76,8 @@ def estimate_step_time(
         rates = replace(rates, size_scale=0.0, multiprocessors=None)
     links = links_of(device, rates.constants, calibration)
     parts = step_parts(shape, layout, rates, links)
-    mid = sum(parts.values())
     extrapolating = extrapolated_dimensions(shape, layout, device, rates, links, software)
-    seconds = step_interval(mid, len(extrapolating), calibrated=rates.calibrated)
+    seconds = step_interval(parts, shape, rates, len(extrapolating))
     flops = step_flops(shape, layout)
     peak = rates.peak_flops_per_s * layout.num_devices
     return StepTime(
