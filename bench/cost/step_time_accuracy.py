@@ -103,7 +103,7 @@ def predict(workload, calibration):
     return {
         "predicted": found.step_time_s.to_json(),
         "parts": found.time_parts,
-        "naive": found.step_flops / calibration.matrix_flops_per_s[kind],
+        "naive": found.step_flops / calibration.matrix_flops_per_s.get(kind, calibration.matrix_flops_per_s["fp32"]),
     }
 
 

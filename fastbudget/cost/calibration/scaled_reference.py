@@ -15,7 +15,7 @@ from ..runtime.operation_times import OperationTimes
 from .step_overhead import measure_host_seconds
 from .timing import HostTimer, measure_in_turns
 
-# Made by `fastbudget calibrate --seconds 11` with one thread on a quiet AMD EPYC (Zen 5) with AVX-512.
+# Made by `fastbudget calibrate` with one thread on an AMD EPYC (Zen 5) with AVX-512; figures rounded.
 _REFERENCE = "reference_cpu.json"
 _SIDE = 512
 _ELEMENTS = 2**20
