@@ -59,7 +59,10 @@ def calibrate(*, device: str | None = None, seconds: float = DEFAULT_SECONDS) ->
     torch.optim.SGD([torch.zeros(1)])  # a process's first optimizer imports torch._dynamo: that is no measurement
     began = time.perf_counter()
     until = began + 0.93 * seconds
-    notes = _load_notes()
+    load = _load()
+    notes: list[str] = []
+    if load > _BUSY_LOAD:
+        notes.append(f"Other processes kept {load:.0%} of the CPUs busy before the start: rates may be too low.")
     thorough = seconds >= _THOROUGH_SECONDS
     with torch.random.fork_rng(devices=[] if where.index is None else [where.index]), torch.no_grad():
         torch.manual_seed(0)
@@ -82,6 +85,9 @@ def calibrate(*, device: str | None = None, seconds: float = DEFAULT_SECONDS) ->
     spread = statistics.median(samples.spread for _, samples in taken)
     if spread > _BUSY_SPREAD:
         notes.append(f"Repeats differ by {spread:.0%}: the machine was busy or throttled; intervals are wider.")
+    if load > _BUSY_LOAD and where.type == "cpu" and torch.get_num_threads() > 1:
+        # Threads wait for the one that was interrupted: repeats may agree and be slow by a multiple.
+        spread = max(spread, load)
     if len(taken[-1][1].seconds) == 1:
         notes.append(f"The time limit let {len(taken)} benchmarks run, not all of them twice; give it more seconds.")
     measured = [
@@ -107,11 +113,9 @@ def _device(device: str | None) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device())
 
 
-def _load_notes() -> list[str]:
-    load = os.getloadavg()[0] / usable_cpus()
-    if load <= _BUSY_LOAD:
-        return []
-    return [f"Other processes kept {min(load, 1.0):.0%} of the CPUs busy before the start: rates may be too low."]
+def _load() -> float:
+    """Return the share of the CPUs that other processes kept busy before the start, at most 1."""
+    return min(os.getloadavg()[0] / usable_cpus(), 1.0)
 
 
 def _dtypes(where: torch.device) -> list[torch.dtype]:

@@ -23,10 +23,11 @@ _HOST_NORM = 4.0
 # An optimizer's step on the host: its memory's rate and the link to the device.
 _HOST_BYTES_PER_S = 25e9
 _HOST_LINK_BYTES_PER_S = 16e9
-# Half widths of the 80% intervals in the logarithm. Calibrated on a CPU: residuals of
-# bench/cost/step_time_accuracy.py with the model's family left out. The others are wider by judgment: no traced
-# module was measured on a GPU.
-_CALIBRATED_CPU, _CALIBRATED_GPU, _FITTED_GPU, _SCALED_CPU = 0.22, 0.35, 0.55, 0.45
+# Half widths of the 80% intervals in the logarithm. Calibrated on a CPU, with one thread and with several (waking them
+# between short operations is not modeled): residuals of bench/cost/step_time_accuracy.py with the model's family left
+# out. The others are wider by judgment: no traced module was measured on a GPU.
+_ONE_THREAD, _SEVERAL_THREADS = 0.20, 0.40
+_CALIBRATED_GPU, _FITTED_GPU, _SCALED_CPU = 0.35, 0.55, 0.55
 # Each thing that lies outside what was measured widens the interval by this factor.
 _EXTRAPOLATION_FACTOR = 1.25
 _LARGEST_HALF_WIDTH = 1.4
@@ -220,7 +221,8 @@ def _interval(
     mid: float, setting: StepSetting, calibration: Calibration | None, extrapolated: int, *, given: bool
 ) -> Interval:
     if setting.device is None:
-        half = _CALIBRATED_CPU if given else _SCALED_CPU
+        measured = _ONE_THREAD if torch.get_num_threads() == 1 else _SEVERAL_THREADS
+        half = measured if given else _SCALED_CPU
     else:
         half = _CALIBRATED_GPU if given else _FITTED_GPU
     noise = 1.28 * (calibration.spread if calibration is not None else 0.0)
