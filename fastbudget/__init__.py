@@ -36,6 +36,7 @@ _SOURCES = {
     "TrainingJob": "cost",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
+    "calibrate": "cost",
     "check_claim": "cost",
     "checkpoint_interval": "core",
     "compute_optimal": "cost",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from .cost import Plan as Plan
     from .cost import TrainingJob as TrainingJob
     from .cost import TransformerEstimate as TransformerEstimate
+    from .cost import calibrate as calibrate
     from .cost import check_claim as check_claim
     from .cost import compute_optimal as compute_optimal
     from .cost import estimate as estimate

@@ -87,7 +87,7 @@ def estimate_command(
     whole_nodes: Annotated[bool, typer.Option("--whole-nodes", help="Idle devices of a node are paid too.")] = False,
     region: Annotated[str, typer.Option(help="Whose electricity: world, usa, france, …")] = "world",
     software: Annotated[str | None, typer.Option(help='What trains, such as "NeMo 25.04".')] = None,
-    calibration: Annotated[Path | None, typer.Option(help="What `fastbudget calibrate` wrote, with --config.")] = None,
+    calibration: Annotated[Path | None, typer.Option(help="What `fastbudget calibrate` wrote.")] = None,
     largest_micro_batch: Annotated[
         bool, typer.Option("--largest-micro-batch", help="Search it for a traced module too; takes several traces.")
     ] = False,
@@ -126,7 +126,8 @@ def estimate_command(
             "mode": mode,
         }
         if config is None:
-            traced = traced_estimate(str(model), str(inputs), hardware, grad_accumulation, shared, timeline)
+            shared |= {"hardware": hardware, "grad_accumulation": grad_accumulation, "calibration": calibration}
+            traced = traced_estimate(str(model), str(inputs), timeline, **shared)
             document = traced_document(traced, largest_micro_batch)
         else:
             device = _needed(hardware)

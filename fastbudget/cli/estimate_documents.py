@@ -19,16 +19,11 @@ _SPEEDS = (
     "usd_per_million_output_tokens",
 )
 
+_LARGEST_SHOWN = 10
 
-def traced_estimate(
-    model: str,
-    inputs: str,
-    hardware: str | None,
-    grad_accumulation: int,
-    shared: dict[str, Any],
-    timeline: Path | None,
-) -> Estimate:
-    """Trace a module given by its factories."""
+
+def traced_estimate(model: str, inputs: str, timeline: Path | None, **arguments: Any) -> Estimate:
+    """Trace a module given by its factories; the arguments are those of ``fb.estimate``."""
     from ..cost import CATEGORIES, PHASES, estimate
     from ..report import write_memory_timeline
     from ..workflow import call_factory, import_factory
@@ -38,9 +33,7 @@ def traced_estimate(
     found = estimate(
         lambda: call_factory(build, model, "model"),
         lambda: call_factory(batch, inputs, "inputs"),
-        hardware=hardware,
-        grad_accumulation=grad_accumulation,
-        **shared,
+        **arguments,
     )
     if timeline is not None:
         lines = found.memory.timeline
@@ -50,13 +43,19 @@ def traced_estimate(
 
 
 def traced_document(found: Estimate, largest: bool) -> dict[str, Any]:
-    """Return what a traced module needs."""
+    """Return what a traced module needs; of the operations and modules, those that take the most time."""
     memory = found.memory
+    time = {name: getattr(found, name) for name in ("step_time_s", "mfu", "hfu")}
     return {
         "num_params": found.num_params,
         "num_trainable_params": found.num_trainable_params,
         "forward_flops": found.forward_flops,
         "step_flops": found.step_flops,
+        **{name: None if value is None else value.to_json() for name, value in time.items()},
+        "time_parts": found.time_parts,
+        "time_by_operation": dict(list(found.time_by_operation.items())[:_LARGEST_SHOWN]),
+        "time_by_module": dict(list(found.time_by_module.items())[:_LARGEST_SHOWN]),
+        "extrapolating": list(found.extrapolating),
         "memory": {
             **_four_numbers(memory),
             "phase_at_peak": memory.phase_at_peak,

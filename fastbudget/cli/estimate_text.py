@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 _WIDTH = 19
+_LARGEST_SHOWN = 4
 _LINES = {
     "start_up": "start-up",
     "warm_up": "warm-up",
@@ -28,7 +29,7 @@ def show_estimate(document: dict[str, Any]) -> None:
     if "step_flops" in document:
         _line("operations per step", format_count(document["step_flops"], "FLOPs"))
     _show_memory(document["memory"])
-    if "step_time_s" in document:
+    if document.get("step_time_s"):
         _show_time(document)
     if "decode_step_s" in document:
         _show_inference(document)
@@ -83,22 +84,29 @@ def _show_memory(memory: dict[str, Any]) -> None:
 def _show_time(document: dict[str, Any]) -> None:
     from ..core.units import format_count, format_seconds
 
-    devices = document["num_devices"]
     _interval("step time", document["step_time_s"], format_seconds)
-    _interval(
-        "tokens per second",
-        document["tokens_per_s_per_device"],
-        lambda rate: format_count(rate * devices),
-        unit=f"; {document['tokens_per_s_per_device']['mid']:,.0f} per device" if devices > 1 else "",
-    )
-    _interval("MFU", document["mfu"], "{:.1%}".format)
-    _interval("HFU", document["hfu"], "{:.1%}".format)
+    if "tokens_per_s_per_device" in document:
+        devices = document["num_devices"]
+        _interval(
+            "tokens per second",
+            document["tokens_per_s_per_device"],
+            lambda rate: format_count(rate * devices),
+            unit=f"; {document['tokens_per_s_per_device']['mid']:,.0f} per device" if devices > 1 else "",
+        )
+    for label in ("MFU", "HFU"):
+        if document[label.lower()] is not None:
+            _interval(label, document[label.lower()], "{:.1%}".format)
     parts = sorted(document["time_parts"].items(), key=lambda part: -part[1])
     total = sum(document["time_parts"].values())
     typer.echo("the step's time goes to:")
     for name, seconds in parts:
         if seconds >= 0.01 * total:
             typer.echo(f"  {seconds / total:4.0%} {name.replace('_', ' ')}")
+    for label in ("operation", "module"):
+        largest = list(document.get(f"time_by_{label}", {}).items())[:_LARGEST_SHOWN]
+        if largest:
+            shown = ", ".join(f"{name or 'the model itself'} {seconds / total:.0%}" for name, seconds in largest)
+            typer.echo(f"most of it by {label}: {shown}")
 
 
 def _show_job(job: dict[str, Any]) -> None:

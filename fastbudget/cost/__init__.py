@@ -2,6 +2,7 @@
 
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
+from .calibration.measurement import calibrate
 from .claims.claim import Claim
 from .claims.claim_checking import ClaimReport, check_claim
 from .claims.findings import Finding
@@ -13,12 +14,14 @@ from .job.job_conditions import JobConditions
 from .job.training_job import TrainingJob
 from .job.whole_job import job_cost
 from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
+from .module_time.module_step_time import ModuleStepTime
 from .planner.candidates import Candidate
 from .planner.launch_config import LaunchConfig
 from .planner.launch_reading import read_launch_config
 from .planner.planned import NearestMiss, Plan
 from .planner.planning import plan
 from .runtime.calibration import Calibration
+from .runtime.operation_times import OperationTimes
 from .runtime.step_time import StepTime, estimate_step_time
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
@@ -51,8 +54,10 @@ __all__ = [
     "LaunchConfig",
     "MemoryEstimate",
     "MemoryTimeline",
+    "ModuleStepTime",
     "NearestMiss",
     "OperationTable",
+    "OperationTimes",
     "PeakTensor",
     "Plan",
     "StageMemory",
@@ -64,6 +69,7 @@ __all__ = [
     "TransformerMemory",
     "TransformerShape",
     "account_job",
+    "calibrate",
     "check_claim",
     "compute_optimal",
     "estimate",

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from os import PathLike
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..core.errors import InvalidInputError, did_you_mean
+from ..core.interval import Interval
 from ..hardware.devices import Device, find_device, known_devices
 from .allocator.allocator_settings import AllocatorConfig
 from .batch_search import largest_batch
 from .data_parallel_memory import check_data_parallel, on_one_rank
 from .device_memory import DeviceMemory, on_device
 from .memory_estimate import MemoryEstimate, estimate_memory
+from .module_time.module_step_time import ModuleStepTime, StepSetting, module_step_time
+from .runtime.calibration import Calibration, read_calibration
 from .trace.allocation_log import AllocationLog
 from .trace.tracing import ModelOrFactory, OptimizerChoice, Trace, trace_step
 from .trace.training_step import Inputs, Loss
@@ -33,6 +37,8 @@ class Estimate:
             micro-batches: matrix products, convolutions and attention, a multiply-add being two.
         step_flops: those of the whole step, backward passes and recomputed layers included.
         memory: peak memory over building the model, a first step (optimizer states appear) and a steady one.
+        time: of a step, in full; what follows is read from it, and computed when first asked for. None where no
+            device is named (``"cuda"``, any GPU).
     """
 
     num_params: int
@@ -40,6 +46,47 @@ class Estimate:
     forward_flops: int
     step_flops: int
     memory: MemoryEstimate
+    timing: Callable[[], ModuleStepTime | None] = field(default=lambda: None, repr=False, compare=False)
+
+    @cached_property
+    def time(self) -> ModuleStepTime | None:
+        """The time of a step with its parts; without a calibration a CPU is measured for a moment."""
+        return self.timing()
+
+    @property
+    def step_time_s(self) -> Interval | None:
+        """Seconds of an optimizer step (train), a forward pass (infer) or a token (decode); 80%."""
+        return None if self.time is None else self.time.seconds
+
+    @property
+    def mfu(self) -> Interval | None:
+        """Model FLOPs' share of the device's peak: a CPU's is its fastest measured matrix product."""
+        return None if self.time is None else self.time.mfu
+
+    @property
+    def hfu(self) -> Interval | None:
+        """The same with recomputed FLOPs."""
+        return None if self.time is None else self.time.hfu
+
+    @property
+    def time_parts(self) -> dict[str, float]:
+        """Seconds by cause, which sum to the middle of ``step_time_s``."""
+        return {} if self.time is None else self.time.parts
+
+    @property
+    def time_by_operation(self) -> dict[str, float]:
+        """Seconds of computation by operation, the most first."""
+        return {} if self.time is None else self.time.by_operation
+
+    @property
+    def time_by_module(self) -> dict[str, float]:
+        """Seconds of computation by module, the most first; ``""`` is the model itself, and the optimizer."""
+        return {} if self.time is None else self.time.by_module
+
+    @property
+    def extrapolating(self) -> tuple[str, ...]:
+        """What lies outside the measured, each in words."""
+        return () if self.time is None else self.time.extrapolating
 
 
 def estimate(
@@ -61,8 +108,9 @@ def estimate(
     mode: str = "train",
     loss: Loss | None = None,
     allocator: AllocatorConfig | None = None,
+    calibration: Calibration | str | PathLike[str] | None = None,
 ) -> Estimate:
-    """Estimate the operations and the memory of a step by tracing it on fake tensors.
+    """Estimate the operations, the memory and the time of a step by tracing it on fake tensors.
 
     Nothing is allocated for the model. Eager mixtures of experts are assumed to route tokens evenly. The
     model's outputs are taken to be let go once the loss is known, as trainers do; a loop that keeps them
@@ -94,6 +142,9 @@ def estimate(
         loss: ``loss(outputs, inputs) -> scalar``; None uses the model's own: a scalar output, ``.loss`` or
             ``["loss"]``.
         allocator: options of PyTorch's allocator on a GPU; None: its defaults.
+        calibration: what the machine was measured to do, or the file that ``fastbudget calibrate`` wrote. None: a
+            GPU's rates come from published runs; a reference CPU's times are scaled to this one, which is measured for
+            a fraction of a second when a time is first asked for.
 
     Raises:
         InvalidInputError: an argument is not usable, or the model's control flow depends on tensor contents.
@@ -101,6 +152,7 @@ def estimate(
     _check_layout(tensor_parallel, pipeline_parallel, context_parallel, expert_parallel)
     check_data_parallel(num_devices, sharding, offload)
     kernels, device = _target(hardware)
+    measured = _calibration_of(kernels, device, calibration)
 
     def trace_of(batch: Inputs | Callable[[], Inputs]) -> Trace:
         return trace_step(
@@ -135,6 +187,17 @@ def estimate(
     else:
         forward_flops = operations.flops_in("forward", "loss", step=1)
         step_flops = operations.flops_in("forward", "loss", "backward", "optimizer", step=1)
+    setting = None
+    if kernels == "cpu" or device is not None:
+        setting = StepSetting(
+            mode=mode,
+            precision=precision,
+            device=device,
+            num_devices=num_devices,
+            sharding=sharding,
+            offload=offload,
+            grad_accumulation=grad_accumulation,
+        )
     return Estimate(
         num_params=trace.num_params,
         num_trainable_params=trace.num_trainable_params,
@@ -147,6 +210,7 @@ def estimate(
             notes=notes,
             search=None if device is None else partial(largest_batch, fits, _num_samples(inputs)),
         ),
+        timing=(lambda: None) if setting is None else partial(module_step_time, trace, setting, measured),
     )
 
 
@@ -169,6 +233,20 @@ def _target(hardware: str | Device | None) -> tuple[str, Device | None]:
             f"hardware must be 'cpu', 'cuda' or an accelerator's name, got {hardware!r}."
             f"{did_you_mean(str(hardware), names)} `fastbudget hardware` lists them."
         ) from None
+
+
+def _calibration_of(
+    kernels: str, device: Device | None, calibration: Calibration | str | PathLike[str] | None
+) -> Calibration | None:
+    """Return the calibration if it is the target's."""
+    found = read_calibration(calibration)
+    wanted = "cpu" if kernels == "cpu" else None if device is None else device.key
+    if found is not None and wanted is not None and found.device != wanted:
+        raise InvalidInputError(
+            f"calibration must be measured on {wanted}, got one of {found.device}. Give the hardware it was measured "
+            "on, or run `fastbudget calibrate` on the machine that will run the model."
+        )
+    return found
 
 
 def _check_layout(tensor: int, pipeline: int, context: int, expert: int) -> None:

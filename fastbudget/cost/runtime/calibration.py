@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import InvalidInputError
+from .operation_times import OperationTimes
 
 VERSION = 1
 
@@ -28,6 +29,10 @@ class Calibration:
         launch_s: seconds from one small operation to the next.
         all_reduce_latency_s: seconds of an all-reduce of nothing, over the machine's devices.
         all_reduce_bytes_per_s: bus bandwidth of a large one, 2·(n-1)/n·bytes/seconds.
+        processor: what the vendor calls the device.
+        driver: the accelerator's driver; None on a CPU.
+        threads: torch's threads on the CPU.
+        operations: seconds of single operations, which time traced modules; None: not measured.
         spread: standard deviation of the log of repeated measurements: how quiet the machine was.
         notes: what to know, such as that the machine was busy.
     """
@@ -41,6 +46,10 @@ class Calibration:
     launch_s: float | None = None
     all_reduce_latency_s: float | None = None
     all_reduce_bytes_per_s: float | None = None
+    processor: str | None = None
+    driver: str | None = None
+    threads: int | None = None
+    operations: OperationTimes | None = None
     spread: float = 0.0
     notes: tuple[str, ...] = ()
 
@@ -52,9 +61,13 @@ class Calibration:
             if value is not None and not 0 < value < float("inf"):
                 raise InvalidInputError(f"A calibration's {name} must be positive and finite, got {value!r}.")
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what :meth:`write` writes."""
+        return {"version": VERSION, **asdict(self)}
+
     def write(self, path: str | PathLike[str]) -> None:
         """Write it as JSON."""
-        Path(path).write_text(json.dumps({"version": VERSION, **asdict(self)}, indent=2) + "\n", encoding="utf-8")
+        Path(path).write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Calibration:
@@ -77,8 +90,10 @@ class Calibration:
         values = {name: value for name, value in content.items() if name in known}
         values["notes"] = tuple(values.get("notes", ()))
         try:
+            if values.get("operations") is not None:
+                values["operations"] = OperationTimes(**values["operations"])
             return cls(**values)
-        except TypeError as error:
+        except (TypeError, AttributeError) as error:
             raise InvalidInputError(f"{path} is not a complete calibration: {error}.") from error
 
 

@@ -10,6 +10,8 @@ import numpy as np
 from .allocation_log import PHASES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 
@@ -24,7 +26,9 @@ class OperationTable:
         phase: uint8 [N], an index into ``PHASES``.
         step: uint8 [N], 0 for the first training step, 1 for the steady one.
         flops: int64 [N], floating-point operations, a multiply-add being two.
-        moved_bytes: int64 [N], bytes of every tensor read and written, each counted once.
+        moved_bytes: int64 [N], bytes read and written, each tensor counted once.
+        product: int64 [N, 4], batch, m, n and k of the matrix products in it (see ``product_shape``); zeros for none.
+        recomputed: bool [N], whether it ran in the backward pass to make an activation again.
     """
 
     name: NDArray[np.int32]
@@ -34,6 +38,8 @@ class OperationTable:
     step: NDArray[np.uint8]
     flops: NDArray[np.int64]
     moved_bytes: NDArray[np.int64]
+    product: NDArray[np.int64]
+    recomputed: NDArray[np.bool_]
     names: tuple[str, ...]
     dtypes: tuple[str, ...]
     modules: tuple[str, ...]
@@ -43,5 +49,16 @@ class OperationTable:
 
     def flops_in(self, *phases: str, step: int) -> int:
         """Return the floating-point operations of the named phases in one step."""
-        wanted = np.isin(self.phase, [PHASES.index(phase) for phase in phases]) & (self.step == step)
-        return int(self.flops[wanted].sum())
+        return int(self.flops[self._rows_in(phases, step)].sum())
+
+    def moved_bytes_in(self, *phases: str, step: int) -> int:
+        """Return the bytes that the operations of the named phases read and write in one step."""
+        return int(self.moved_bytes[self._rows_in(phases, step)].sum())
+
+    def count_in(self, *phases: str, step: int) -> int:
+        """Return how many operations ran in the named phases of one step."""
+        return int(self._rows_in(phases, step).sum())
+
+    def _rows_in(self, phases: Sequence[str], step: int) -> NDArray[np.bool_]:
+        wanted = [PHASES.index(phase) for phase in phases]
+        return np.isin(self.phase, wanted) & (self.step == step)

@@ -22,7 +22,7 @@ from .allocation_log import PHASES
 from .fake_kernels import run_fake_kernel
 from .known_values import KnownValues
 from .module_paths import ModulePaths
-from .operation_cost import moved_bytes, operation_flops
+from .operation_cost import operation_bytes, operation_flops, product_shape
 from .operation_table import OperationTable
 from .storage_recorder import StorageRecorder
 from .trace_errors import contents_needed, device_not_traced, shape_function_needed
@@ -89,6 +89,8 @@ class StepRecorder(TorchDispatchMode):
             "step": array("B"),
             "flops": array("q"),
             "moved_bytes": array("q"),
+            "product": array("q"),
+            "recomputed": array("B"),
         }
         self._names: dict[str, int] = {}
         self._dtypes: dict[str, int] = {}
@@ -114,6 +116,8 @@ class StepRecorder(TorchDispatchMode):
             step=np.array(self._rows["step"], dtype=np.uint8),
             flops=np.array(self._rows["flops"], dtype=np.int64),
             moved_bytes=np.array(self._rows["moved_bytes"], dtype=np.int64),
+            product=np.array(self._rows["product"], dtype=np.int64).reshape(-1, 4),
+            recomputed=np.array(self._rows["recomputed"], dtype=np.bool_),
             names=tuple(self._names),
             dtypes=tuple(self._dtypes),
             modules=self._paths.names,
@@ -226,7 +230,11 @@ class StepRecorder(TorchDispatchMode):
         rows["phase"].append(self.storages.phase)
         rows["step"].append(self.step)
         rows["flops"].append(operation_flops(func, args, kwargs, out))
-        rows["moved_bytes"].append(moved_bytes([*inputs, *outputs]))
+        rows["moved_bytes"].append(operation_bytes(func, inputs, outputs))
+        rows["product"].extend(product_shape(func, args, kwargs, out))
+        # Outside of any backward node it is the loss's own gradient.
+        recomputed = self.storages.phase == _BACKWARD and torch.is_grad_enabled()
+        rows["recomputed"].append(recomputed and torch._C._current_autograd_node() is not None)
 
 
 def _is_fake(value: Any) -> bool:
