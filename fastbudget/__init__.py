@@ -14,6 +14,7 @@ _SOURCES = {
     "BudgetTooSmallError": "core",
     "CheckpointStore": "checkpoint",
     "ConfigurationError": "core",
+    "DataFileError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
     "Interval": "core",
@@ -33,6 +34,7 @@ _SOURCES = {
     "metrics": "metrics",
     "run": "workflow",
     "stats": "stats",
+    "training": "training",
 }
 
 __all__ = sorted([*_SOURCES, "__version__"])
@@ -40,11 +42,13 @@ __all__ = sorted([*_SOURCES, "__version__"])
 if TYPE_CHECKING:
     from . import metrics as metrics
     from . import stats as stats
+    from . import training as training
     from .budget import BudgetGuard as BudgetGuard
     from .checkpoint import CheckpointStore as CheckpointStore
     from .core import Budget as Budget
     from .core import BudgetTooSmallError as BudgetTooSmallError
     from .core import ConfigurationError as ConfigurationError
+    from .core import DataFileError as DataFileError
     from .core import FastbudgetError as FastbudgetError
     from .core import Interval as Interval
     from .core import InvalidInputError as InvalidInputError

@@ -4,6 +4,7 @@ from .budget import Budget, BudgetInSeconds
 from .errors import (
     BudgetTooSmallError,
     ConfigurationError,
+    DataFileError,
     FastbudgetError,
     InvalidInputError,
     MissingExtraError,
@@ -18,6 +19,7 @@ __all__ = [
     "BudgetInSeconds",
     "BudgetTooSmallError",
     "ConfigurationError",
+    "DataFileError",
     "FastbudgetError",
     "Interval",
     "InvalidInputError",
