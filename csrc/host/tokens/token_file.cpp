@@ -1,4 +1,5 @@
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,8 +72,10 @@ Status TokenFile::read(std::int64_t first, std::int64_t count, char* out) const 
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Status::Unavailable(path_ + " can't be read: " + std::strerror(errno));
     if (got == 0) {
-      return Status::Unavailable(path_ + " ended at byte " + std::to_string(start + done) +
-                                 " while it was being read: it was truncated or replaced after it was opened");
+      struct stat now{};
+      fstat(descriptor_, &now);
+      return Status::Unavailable(path_ + " has only " + std::to_string(now.st_size) + " bytes left and was read at " +
+                                 std::to_string(start + done) + ": it was truncated after it was opened");
     }
     done += got;
   }

@@ -74,8 +74,8 @@ class MemmapDataset(Dataset[torch.Tensor]):
             got = os.preadv(self._descriptor, [view[done:]], at + done)
             if got == 0:
                 raise DataFileError(
-                    f"{self.path} ended at byte {at + done} while it was being read: it was truncated or replaced "
-                    "after it was opened."
+                    f"{self.path} has only {os.fstat(self._descriptor).st_size} bytes left and was read at "
+                    f"{at + done}: it was truncated after it was opened."
                 )
             done += got
 
