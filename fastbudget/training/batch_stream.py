@@ -117,7 +117,10 @@ class BatchStream:
             self._replay(state)
         elif self._keeper is not None:
             self._keeper.load_state_dict(kept)
-            self._iterator = self._start_epoch()
+            self._generator_states = state["generators"]
+            # A sampler at an epoch's end stands at the start of the next, which has not begun yet.
+            ended = self._sampler is not None and self._sampler.epoch > self.epoch
+            self._iterator = iter(()) if ended else self._start_epoch()
             self.position = state["position"]
         else:
             self._replay(state)

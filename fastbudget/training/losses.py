@@ -95,5 +95,6 @@ def count_targets(batch: Any, *, shifted: bool = False) -> int:
 
 
 def predicts_next_token(model: torch.nn.Module) -> bool:
-    """Whether a model's own loss shifts its labels by one; Hugging Face says so in ``loss_type``."""
-    return getattr(getattr(model, "module", model), "loss_type", None) == "ForCausalLM"
+    """Whether a model's own loss shifts its labels by one, as Hugging Face's causal language models do."""
+    classes = type(getattr(model, "module", model)).__mro__
+    return any(kind.__name__.endswith(("ForCausalLM", "LMHeadModel")) for kind in classes)

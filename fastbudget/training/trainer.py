@@ -416,6 +416,8 @@ class Trainer:
     def _restore(self, checkpoint: Checkpoint) -> BatchStream:
         state = checkpoint.state
         missing = [name for name in _PARTS if name not in state]
+        if "random" not in missing:
+            missing = [f"random.{name}" for name in generator_states() if name not in state["random"]] + missing
         if missing:
             raise InvalidInputError(
                 f"Checkpoint {checkpoint.path} lacks {', '.join(missing)}: training can't go on from it exactly. "
