@@ -280,45 +280,46 @@ class Trainer:
         if self.step == 0:
             num_samples(batches[0])  # refuses a batch without samples
         weights = [self._weight_of(batch) for batch in batches] if len(batches) > 1 else [1]
+        whole = sum(weights)
         total = torch.zeros((), device=self._device)
-        if not sum(weights):
+        if not whole:
             return total / 0  # NaN, the mean of nothing, as torch's losses have it for one batch
         for batch, weight in zip(batches, weights, strict=True):
             if not weight:
                 continue
             batch = move(batch, self._device)
             with self._precision.autocast():
-                loss = check_scalar(self.loss(call_model(self.model, batch), batch)) * (weight / sum(weights))
+                loss = check_scalar(self.loss(call_model(self.model, batch), batch)) * (weight / whole)
             self._precision.scaler.scale(loss).backward()
             total += loss.detach().float().reshape(())
         return total
 
     def _update(self, loss: torch.Tensor, record: dict[str, Any]) -> bool:
-        skips = self.on_nonfinite == "skip"
-        if skips and not math.isfinite(loss):
-            return False
+        """Clip, step and record; return False when numbers that aren't finite made it skip the step."""
+        skips, scales = self.on_nonfinite == "skip", self._precision.scales
+        if (skips or scales) and not math.isfinite(loss):
+            if skips:
+                return False
+            raise self._nonfinite(f"The loss is {float(loss)} at step {record['step']}")
         scaler, norm = self._precision.scaler, None
         scaler.unscale_(self.optimizer)
         if self.clip_grad_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_grad_norm)
-        if not self._precision.scales:
-            if skips and not math.isfinite(self._gradient_norm() if norm is None else norm):
+        if scales:
+            scale = scaler.get_scale()
+            scaler.step(self.optimizer)  # not when a scaled gradient overflowed, which lowers the scale
+            scaler.update()
+            if scaler.get_scale() < scale:
                 return False
-            # A scaled gradient may overflow: the scaler skips that step. Any other is a fault, and found here.
-            self._unread.append((record, loss, norm))
-            # Reading a loss waits for the device, so on a GPU several are read at once.
-            if self._device.type == "cpu" or len(self._unread) >= 10:
-                self._read_losses()
-            self.optimizer.step()
-            return True
-        scale = scaler.get_scale()
-        scaler.step(self.optimizer)
-        scaler.update()
-        stepped = scaler.get_scale() >= scale
-        if stepped or not math.isfinite(loss):
-            self._unread.append((record, loss, norm))
+        elif skips and not math.isfinite(self._gradient_norm() if norm is None else norm):
+            return False
+        self._unread.append((record, loss, norm))
+        # Reading a loss waits for the device, so on a GPU several are read at once.
+        if self._device.type == "cpu" or len(self._unread) >= 10:
             self._read_losses()
-        return stepped
+        if not scales:
+            self.optimizer.step()
+        return True
 
     def _gradient_norm(self) -> torch.Tensor:
         return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])

@@ -96,9 +96,7 @@ class ResumableSampler(Sampler[Any]):
         self._global_batch = (batch_size or 1) * world_size
         self._lengths = None if lengths is None else np.asarray(lengths)
         self._pool = pool_batches * self._global_batch
-        tail = num_samples % self._global_batch
-        dropped = tail if drop_last or tail < world_size else 0
-        self.samples_per_epoch = num_samples - dropped
+        self.samples_per_epoch = self._end(0)
         if self.samples_per_epoch == 0:
             raise InvalidInputError(
                 f"A global batch is {self._global_batch} samples ({batch_size or 1} on each of {world_size} ranks) and "
@@ -108,6 +106,11 @@ class ResumableSampler(Sampler[Any]):
         self._exhausted: tuple[int, int] | None = None
 
     # -- the order -------------------------------------------------------------------------------------------------
+
+    def _end(self, position: int) -> int:
+        """Where the epoch ends for ranks that go on from a position."""
+        tail = (self.num_samples - position) % self._global_batch
+        return self.num_samples - (tail if self.drop_last or tail < self.world_size else 0)
 
     def global_order(self, begin: int, end: int, *, epoch: int | None = None) -> Indices:
         """Return the data set's indices at places [begin, end) of an epoch's order over all ranks; int64."""
@@ -127,7 +130,7 @@ class ResumableSampler(Sampler[Any]):
         """One pool of the order: sorted by length, cut into global batches, those shuffled; a short one stays last."""
         assert self._lengths is not None
         begin = pool * self._pool
-        members = self._shuffled(begin, min(begin + self._pool, self.samples_per_epoch), epoch)
+        members = self._shuffled(begin, min(begin + self._pool, self.num_samples), epoch)
         members = members[np.argsort(self._lengths[members], kind="stable")]
         full = len(members) // self._global_batch
         if not full or not self.shuffle:
@@ -149,8 +152,9 @@ class ResumableSampler(Sampler[Any]):
         begin = epoch, position = self.epoch, self.position
         self._exhausted = None
         chunk = -(-_CHUNK // self._global_batch) * self._global_batch
-        while position < self.samples_per_epoch:
-            order = self.global_order(position, min(position + chunk, self.samples_per_epoch), epoch=epoch)
+        end = self._end(position)
+        while position < end:
+            order = self.global_order(position, min(position + chunk, end), epoch=epoch)
             for first in range(0, len(order), self._global_batch):
                 size = min(self._global_batch, len(order) - first)
                 low, high = self.rank * size // self.world_size, (self.rank + 1) * size // self.world_size
@@ -185,11 +189,11 @@ class ResumableSampler(Sampler[Any]):
         if own is None:
             raise InvalidInputError("A sampler without batch_size must be told how many samples were consumed.")
         self._told = True
-        self.position += own * self.world_size
-        if self.batch_size is not None:  # a last batch is shorter
-            self.position = min(self.position, self.samples_per_epoch)
-        if self.position >= self.samples_per_epoch:
-            self.epoch, self.position = self.epoch + 1, 0
+        self._go_to(self.epoch, min(self.position + own * self.world_size, self.num_samples))  # a last batch is shorter
+
+    def _go_to(self, epoch: int, position: int) -> None:
+        ended = position >= self._end(position)
+        self.epoch, self.position = (epoch + 1, 0) if ended else (epoch, position)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position: epochs finished, and samples consumed in this one over all ranks.
@@ -225,10 +229,8 @@ class ResumableSampler(Sampler[Any]):
 
     def set_position(self, epoch: int, position: int = 0) -> None:
         """Go on in an epoch after so many of its samples, counted over all ranks."""
-        self.epoch, self.position = epoch, position
         self._drew, self._told, self._exhausted = False, False, None
-        if position >= self.samples_per_epoch:  # what is left of the epoch is left out with this many ranks
-            self.epoch, self.position = epoch + 1, 0
+        self._go_to(epoch, position)
 
 
 def check_ranks(rank: int, world_size: int) -> None:

@@ -81,6 +81,47 @@ def test_it_goes_on_anywhere(size: int, batch: int, steps: int, by_length: bool)
     assert take(second, 10) == whole[steps:]
 
 
+SESSION = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 9))
+
+
+@given(
+    size=st.integers(4, 120), sessions=st.lists(SESSION, min_size=2, max_size=5), drop_last=st.booleans(),
+    single=st.booleans(),
+)  # fmt: skip
+def test_any_change_of_ranks_and_batches_keeps_the_order(
+    size: int, sessions: list[tuple[int, int, int]], drop_last: bool, single: bool
+) -> None:
+    """Sessions of some batch size, ranks and steps: no sample comes twice in an epoch, and all in the global order."""
+    state: dict[str, Any] | None = None
+    seen: dict[int, list[int]] = {}
+    for batch, world, steps in sessions:
+        if drop_last and size < batch * world:
+            continue
+        options: dict[str, Any] = {"drop_last": drop_last, "world_size": world} | (
+            {} if single else {"batch_size": batch}
+        )
+        samplers = [ResumableSampler(size, rank=rank, **options) for rank in range(world)]
+        for sampler in samplers:
+            if state is not None:
+                sampler.load_state_dict(state)
+        while steps > 0:
+            for drawn in zip(*samplers, strict=True):
+                members = [[index] for index in drawn] if single else drawn
+                assert all(members), "no rank is left without samples"
+                for index in (index for part in members for index in part):
+                    seen.setdefault(index.key[1], []).append(int(index))
+                for sampler in samplers:
+                    sampler.advance(1 if single else None)
+                steps -= 1
+                if steps == 0:
+                    break
+        state = samplers[0].state_dict()
+        assert all(sampler.state_dict() == state for sampler in samplers)
+    for epoch, indices in seen.items():
+        assert indices == ResumableSampler(size).global_order(0, len(indices), epoch=epoch).tolist()
+        assert epoch == max(seen) or len(indices) > size - 5 * 4
+
+
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_the_position_is_what_the_loop_got_not_what_workers_asked_for(workers: int) -> None:
     sampler = ResumableSampler(100, batch_size=5)
