@@ -343,8 +343,7 @@ class Trainer:
 
     def _check_parameters(self) -> None:
         """Raise before parameters that aren't finite are evaluated or saved: a gradient may break them unseen."""
-        finite = [parameter.detach().isfinite().all() for parameter in self.model.parameters()]
-        if not torch.stack(finite).all():
+        if not all(bool(parameter.detach().isfinite().all()) for parameter in self.model.parameters()):
             raise self._nonfinite(f"A parameter is NaN or infinite after step {self.step}")
 
     def _nonfinite(self, what: str) -> NonFiniteLossError:

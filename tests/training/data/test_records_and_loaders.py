@@ -121,18 +121,35 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_choice, "usable_cpus", lambda: 4)
 
 
-def test_workers_are_used_where_they_help(four_cpus: None, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("rates", "chosen"),
+    [
+        ({0: 9000, 1: 2000, 2: 2500, 4: 2400}, 0),  # tokens in memory: passing batches on costs more than making them
+        ({0: 100, 1: 99, 2: 190, 4: 380}, 4),  # decoding that scales
+        ({0: 100, 1: 98, 2: 190, 4: 205}, 2),  # more of them bring less than a fifth
+        ({0: 100, 1: 99, 2: 101, 4: 99}, 1),  # a slow disk: one loads while the loop computes
+        ({0: 100, 1: 110, 2: 90}, 1),  # falls: four are not tried
+        ({0: 100, 1: 60, 2: 93, 4: 92}, 0),
+    ],
+)
+def test_the_choice_of_workers(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    four_cpus: None,
+    rates: dict[int, int],
+    chosen: int,
+) -> None:
+    monkeypatch.setattr(loader_choice, "_batches_per_s", lambda loader, limit_s: rates[loader.num_workers])
     with caplog.at_level(logging.INFO, "fastbudget.training"):
-        loader = make_loader(Slow(), 4, measure_s=1.0)
-    assert loader.num_workers in (2, 4) and loader.persistent_workers
-    assert f"uses {loader.num_workers} workers" in caplog.text and "with 0, " in caplog.text
+        loader = make_loader(Slow(), 4)
+    assert loader.num_workers == chosen and loader.persistent_workers == (chosen > 0)
+    figures = ", ".join(f"{rate} with {workers}" for workers, rate in rates.items())
+    assert caplog.messages == [f"Data loading uses {chosen} workers: batches/s were {figures}, on 4 CPUs."]
 
 
-def test_workers_are_left_off_where_data_lies_in_memory(four_cpus: None, caplog: pytest.LogCaptureFixture) -> None:
-    data = TensorDataset(torch.randn(20_000, 8))
-    with caplog.at_level(logging.INFO, "fastbudget.training"):
-        loader = make_loader(data, 4, measure_s=0.6, seeded=False)
-    assert loader.num_workers == 0 and "uses 0 workers" in caplog.text
+def test_the_rate_is_that_of_the_loader() -> None:
+    rate = loader_choice._batches_per_s(make_loader(Slow(), 4, num_workers=0), 0.1)
+    assert 1 < rate < 1 / (4 * 0.002)
 
 
 def test_measuring_leaves_order_and_generators_alone(four_cpus: None) -> None:
