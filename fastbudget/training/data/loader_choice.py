@@ -106,7 +106,7 @@ def _choose_workers(loader: Callable[[int], DataLoader[Any]], measure_s: float) 
                 raise
             _log.warning("Loading with %d workers fails (%s); they are not used.", workers, error)
             break
-        if workers > 1 and rates[workers] < max(rates.values()):
+        if workers > 1 and rates[workers] < rates[workers // 2]:
             break
     alone, best = rates.pop(0), max(rates.values(), default=0.0)
     enough = min((workers for workers, rate in rates.items() if rate * _WORTH_IT >= best), default=0)
