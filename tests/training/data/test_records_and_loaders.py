@@ -25,6 +25,8 @@ from fastbudget.training import (
 )
 from fastbudget.training.data import loader_choice
 
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # fewer CPUs than workers
+
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
