@@ -15,6 +15,8 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 IGNORED = -100  # the target that torch's and Hugging Face's losses leave out
 
+_TARGET_KEYS = ("labels", "label", "targets", "target")
+
 
 def _logits(outputs: Any) -> torch.Tensor:
     return outputs.logits if hasattr(outputs, "logits") else outputs
@@ -73,7 +75,7 @@ def check_scalar(value: Any) -> torch.Tensor:
 def count_targets(batch: Any, *, shifted: bool = False) -> int:
     """Return how many targets a mean loss averages over: the weight of a micro-batch's loss.
 
-    Targets are the batch's second, or its ``labels``: all elements, but for integers equal to -100. A batch without
+    Targets are the batch's second, or its ``labels`` (``label``, ``targets``, ``target``): all elements, but for integers equal to -100. A batch without
     targets of that kind counts its samples.
 
     Args:
@@ -82,7 +84,7 @@ def count_targets(batch: Any, *, shifted: bool = False) -> int:
     """
     targets = None
     if isinstance(batch, Mapping):
-        targets = batch.get("labels")
+        targets = next((batch[name] for name in _TARGET_KEYS if name in batch), None)
     elif isinstance(batch, list | tuple) and len(batch) == 2:
         targets = batch[1]
     if not isinstance(targets, torch.Tensor) or targets.ndim == 0:

@@ -150,6 +150,7 @@ def test_a_causal_model_of_hugging_face_adds_up_to_the_full_batch(tmp_path: Path
         ({"input_ids": torch.zeros(2, 4), "labels": torch.tensor([[1, 2, -100, 4], [-100, -100, 5, -100]])}, True, 3),
         ({"input_ids": torch.zeros(2, 4), "labels": torch.tensor([1, 0])}, True, 2),
         ({"input_ids": torch.zeros(2, 4)}, False, 2),
+        ({"x": torch.zeros(2, 4), "targets": torch.ones(2, 4, dtype=torch.long)}, False, 8),
         (torch.zeros(5, 4), False, 5),
         ((torch.zeros(5, 4), {"boxes": torch.zeros(5)}), False, 5),
     ],
