@@ -52,6 +52,10 @@ class BatchStream:
         self._keeper: Any = self._sampler or (loader if is_stateful(loader) else None)
         self._generators = _generators(loader)
         self.epoch, self.position = 0, 0
+        if getattr(loader, "persistent_workers", False):
+            # Workers that stay begin all epochs but their first with one random number fewer. After this no epoch is
+            # their first, whether the run is new or resumed.
+            iter(loader)
         if state is not None:
             self._enter(state)
         else:

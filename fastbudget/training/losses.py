@@ -75,8 +75,8 @@ def check_scalar(value: Any) -> torch.Tensor:
 def count_targets(batch: Any, *, shifted: bool = False) -> int:
     """Return how many targets a mean loss averages over: the weight of a micro-batch's loss.
 
-    Targets are the batch's second, or its ``labels`` (``label``, ``targets``, ``target``): all elements, but for integers equal to -100. A batch without
-    targets of that kind counts its samples.
+    Targets are the batch's second, or its ``labels`` (``label``, ``targets``, ``target``): all elements, but for
+    integers equal to -100. A batch without targets of that kind counts its samples.
 
     Args:
         batch: A pair (inputs, targets), or a mapping.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import fastbudget as fb
 from fastbudget.checkpoint import CheckpointStore
@@ -53,6 +53,13 @@ LOADERS: dict[str, Callable[[Path], Any]] = {
     "resumable": lambda _: resumable(),
     "resumable, 1 worker": lambda _: resumable(num_workers=1),
     "resumable, 2 workers that stay": lambda _: resumable(num_workers=2, persistent_workers=True),
+    "plain, 1 worker that stays": lambda _: DataLoader(
+        TensorDataset(torch.linspace(0, 1, 300).reshape(50, 6), torch.arange(50) % 2),
+        batch_size=8,
+        shuffle=True,
+        num_workers=1,
+        persistent_workers=True,
+    ),
     "resumable, unseeded": lambda _: DataLoader(Noisy(), batch_sampler=ResumableSampler(50, batch_size=8)),
     "resumable, unseeded, 2 workers": lambda _: DataLoader(
         Noisy(), batch_sampler=ResumableSampler(50, batch_size=8), num_workers=2
@@ -157,10 +164,12 @@ STOPS = [(kind, stop) for kind in LOADERS for stop in ((3, 7, 9) if "worker" not
 @pytest.mark.parametrize(
     ("kind", "stop", "options"),
     [(kind, stop, {}) for kind, stop in STOPS]
+    + [(kind, 7, {}) for kind in LOADERS if "stay" in kind]
     + [("resumable", stop, {}) for stop in (1, 5, 8, 13, 14, 15)]
     + [("resumable", 4, {"grad_accumulation": 3}), ("token batches", 8, {"precision": "fp16-mixed"})],
     ids=str,
 )
+@pytest.mark.filterwarnings("ignore:Persistent workers")
 def test_stop_and_resume(
     tmp_path: Path, uninterrupted: Callable[..., Any], kind: str, stop: int, options: dict[str, Any]
 ) -> None:
@@ -256,7 +265,7 @@ def test_workers_that_stay_are_warned_about(tmp_path: Path) -> None:
         return DataLoader(Noisy(), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True)
 
     train(tmp_path / "run", "plain", stop_at=9, train_data=loader())
-    with pytest.warns(RuntimeWarning, match="Persistent workers"):
+    with pytest.warns(RuntimeWarning, match="Persistent workers"):  # they may augment
         train(tmp_path / "run", "plain", resume=True, train_data=loader())
 
 
