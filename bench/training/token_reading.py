@@ -26,7 +26,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from fastbudget.hardware import cpu_name, usable_cpus
-from fastbudget.training import TokenDataset
+from fastbudget.training import ResumableSampler, TokenDataset
 
 TOKENS = 100_000_000
 BATCH, SEQ_LEN, VOCAB = 32, 1024, 50_257
@@ -93,6 +93,17 @@ def rates(batches, count):
     return count * BATCH * SEQ_LEN / wall, count * BATCH * SEQ_LEN / cpu
 
 
+def shuffled_indices_per_core_s(rounds):
+    """How fast the order of a billion samples is computed, far from its start."""
+    sampler = ResumableSampler(10**9, seed=1)
+    found = []
+    for _ in range(rounds):
+        cpu = time.process_time()
+        sampler.global_order(900_000_000, 900_100_000)
+        found.append(100_000 / (time.process_time() - cpu))
+    return statistics.median(found)
+
+
 def measure(path, rounds):
     all_readers = readers(path)
     results = {name: {"wall": [], "cpu": []} for name in all_readers}
@@ -138,6 +149,8 @@ def main():
         print(
             f"{name:34} {row['tokens_per_s'] / 1e6:8.1f} M tokens/s  {row['fastbudget_is_faster_by']:6.1f}x {per_core}"
         )
+    indices = shuffled_indices_per_core_s(rounds)
+    print(f"{'shuffled order of 10^9 samples':34} {indices / 1e6:8.1f} M indices/s per core")
     if options.json:
         document = {
             "benchmark": "reading token batches",
@@ -146,6 +159,7 @@ def main():
             "rounds": rounds,
             "machine": {"cpu": cpu_name(), "usable_cpus": usable_cpus(), "system": platform.system(), "load": load},
             "versions": {name: version(name) for name in ("fastbudget", "numpy", "torch")},
+            "shuffled_indices_per_core_s": indices,
             "rows": rows,
         }
         options.json.write_text(json.dumps(document, indent=2) + "\n")
