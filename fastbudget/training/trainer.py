@@ -40,9 +40,8 @@ class TrainingResult:
     """How a run ended.
 
     ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``target`` or ``patience`` (early stopping),
-    ``sigint``, ``sigterm``. ``best_checkpoint`` is
-    durable and was evaluated: ``best_metrics``. ``final_metrics`` is what ``final_evaluate`` returned on it,
-    None if the budget left no time. ``spend`` sums the ledger.
+    ``sigint``, ``sigterm``. ``best_checkpoint`` is durable and was evaluated: ``best_metrics``. ``final_metrics`` is
+    what ``final_evaluate`` returned on it, None if the budget left no time. ``spend`` sums the ledger.
     """
 
     stop_reason: str

@@ -120,9 +120,11 @@ def _batches_per_s(loader: DataLoader[Any], limit_s: float) -> float:
     """Rate after the first batch, which waits for the workers to start."""
     batches = iter(loader)
     next(batches)
-    # What workers read ahead while they started must not count as speed.
+    begin = time.perf_counter()
+    # What workers read ahead while they started must not count as speed, unless loading is so slow that it matters not.
     for _ in islice(batches, 2 * loader.num_workers * (loader.prefetch_factor or 0)):
-        pass
+        if time.perf_counter() - begin > limit_s:
+            break
     begin, count = time.perf_counter(), 0
     for _ in batches:
         count += 1
