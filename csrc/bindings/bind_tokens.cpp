@@ -1,7 +1,7 @@
 #include <pybind11/numpy.h>
 
-#include <atomic>
 #include <map>
+#include <mutex>
 
 #include "domains.h"
 #include "fastbudget/tokens.h"
@@ -43,14 +43,14 @@ class BatchIterator {
   }
 
   py::tuple next() {
-    if (busy_.exchange(true)) throw std::runtime_error("another thread is taking a batch from this iterator");
+    const std::unique_lock<std::mutex> hold(mutex_, std::try_to_lock);
+    if (!hold) throw py::value_error("another thread is taking a batch from this iterator");
     std::shared_ptr<TokenBatch> batch;
     Status status;
     {
       py::gil_scoped_release release;
       status = reader_->next(&batch);
     }
-    busy_ = false;
     raise_unless_ok(status);
     return py::make_tuple(view_of(batch->inputs, plan_.batch_size, plan_.seq_len, batch),
                           view_of(batch->targets, plan_.batch_size, plan_.seq_len, batch));
@@ -59,7 +59,7 @@ class BatchIterator {
  private:
   const TokenBatchPlan plan_;
   std::unique_ptr<TokenBatchReader> reader_;
-  std::atomic<bool> busy_{false};
+  std::mutex mutex_;
 };
 
 }  // namespace
