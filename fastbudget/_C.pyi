@@ -33,3 +33,27 @@ def replay_allocations(
     timeline: bool = False,
     addresses: bool = False,
 ) -> dict[str, Any]: ...
+
+# tokens
+def permute_range(size: int, seed: int, epoch: int, begin: int, end: int, threads: int = 0) -> _Counts: ...
+
+class TokenFile:
+    def __init__(self, path: str, type: str, offset: int = 0, vocab_size: int = 0) -> None: ...
+    def read_window(self, first: int, length: int) -> tuple[_Counts, _Counts]: ...
+    def check(self, count: int, threads: int = 0) -> None: ...
+
+class TokenBatches:
+    def __init__(
+        self,
+        *,
+        file: TokenFile,
+        seq_len: int,
+        windows: int,
+        batch_size: int,
+        start: int,
+        rank: int,
+        world_size: int,
+        seed: int,
+        prefetch: int,
+    ) -> None: ...
+    def next(self) -> tuple[_Counts, _Counts]: ...

@@ -19,6 +19,7 @@ _SOURCES = {
     "ClaimReport": "cost",
     "ComputeAllocation": "cost",
     "ConfigurationError": "core",
+    "DataFileError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
     "InferenceEstimate": "cost",
@@ -52,6 +53,7 @@ _SOURCES = {
     "read_launch_config": "cost",
     "run": "workflow",
     "stats": "stats",
+    "training": "training",
 }
 
 __all__ = sorted([*_SOURCES, "__version__"])
@@ -59,12 +61,14 @@ __all__ = sorted([*_SOURCES, "__version__"])
 if TYPE_CHECKING:
     from . import metrics as metrics
     from . import stats as stats
+    from . import training as training
     from .budget import BudgetGuard as BudgetGuard
     from .checkpoint import CheckpointStore as CheckpointStore
     from .core import Budget as Budget
     from .core import BudgetTooSmallError as BudgetTooSmallError
     from .core import CheckpointError as CheckpointError
     from .core import ConfigurationError as ConfigurationError
+    from .core import DataFileError as DataFileError
     from .core import FastbudgetError as FastbudgetError
     from .core import Interval as Interval
     from .core import InvalidInputError as InvalidInputError

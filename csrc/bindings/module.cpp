@@ -5,4 +5,5 @@ PYBIND11_MODULE(_C, module) {
   fastbudget::bindings::bind_allocator(module);
   fastbudget::bindings::bind_counting(module);
   fastbudget::bindings::bind_devices(module);
+  fastbudget::bindings::bind_tokens(module);
 }

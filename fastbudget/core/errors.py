@@ -37,6 +37,10 @@ class SaveError(FastbudgetError, OSError):
     """A checkpoint could not be written; checkpoints saved before are intact."""
 
 
+class DataFileError(FastbudgetError, OSError):
+    """A data file can't be read, or changed while it was being read."""
+
+
 class NonFiniteLossError(FastbudgetError, ArithmeticError):
     """The loss became NaN or infinite."""
 

@@ -1,20 +1,46 @@
-"""Training inside a budget: the loop, its learning rate, its optimizers."""
+"""Training inside a budget: the loop, its learning rate, its optimizers, its data."""
 
 from .batches import call_model, check_has_batches, num_samples
-from .losses import resolve_loss
+from .data import (
+    MemmapDataset,
+    PaddingCollate,
+    ResumableSampler,
+    SampleIndex,
+    SeededDataset,
+    TokenBatches,
+    TokenDataset,
+    TokenLoader,
+    make_loader,
+)
+from .early_stopping import EarlyStopping
+from .generators import sample_generators
+from .losses import count_targets, resolve_loss
+from .metrics_log import METRICS_FILE
 from .optimizers import OPTIMIZERS, build_optimizer
 from .schedule import LearningRateSchedule
-from .trainer import METRICS_FILE, Trainer, TrainingResult
+from .trainer import Trainer, TrainingResult
 
 __all__ = [
     "METRICS_FILE",
     "OPTIMIZERS",
+    "EarlyStopping",
     "LearningRateSchedule",
+    "MemmapDataset",
+    "PaddingCollate",
+    "ResumableSampler",
+    "SampleIndex",
+    "SeededDataset",
+    "TokenBatches",
+    "TokenDataset",
+    "TokenLoader",
     "Trainer",
     "TrainingResult",
     "build_optimizer",
     "call_model",
     "check_has_batches",
+    "count_targets",
+    "make_loader",
     "num_samples",
     "resolve_loss",
+    "sample_generators",
 ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
@@ -67,31 +66,15 @@ def check_has_batches(loader: Iterable[Any], name: str) -> Any:
     raise InvalidInputError(f"{name} yields no batch: the data set is empty, or smaller than a batch with drop_last.")
 
 
-class BatchStream:
-    """Endless batches of a loader, epoch after epoch, with a position that can be restored.
+def batches_per_epoch(loader: Iterable[Any]) -> int:
+    """Return the number of batches in one pass.
 
-    Before each epoch torch's global seed is set from (seed, epoch), so a shuffling DataLoader without a generator of
-    its own repeats its order when training resumes.
+    Raises:
+        InvalidInputError: the loader doesn't know.
     """
-
-    def __init__(self, loader: Iterable[Any], *, seed: int, epoch: int = 0, skip: int = 0) -> None:
-        self._loader, self._seed = loader, seed
-        self.epoch, self.position = epoch, 0
-        self._iterator = self._start_epoch()
-        for _ in islice(self._iterator, skip):
-            self.position += 1
-
-    def _start_epoch(self) -> Iterator[Any]:
-        torch.manual_seed((self._seed * 1_000_003 + self.epoch) % 2**63)
-        return iter(self._loader)
-
-    def __next__(self) -> Any:
-        for _ in range(2):
-            for batch in self._iterator:
-                self.position += 1
-                return batch
-            if self.position == 0:
-                break
-            self.epoch, self.position = self.epoch + 1, 0
-            self._iterator = self._start_epoch()
-        raise InvalidInputError("train_data yields no batch.")
+    length = getattr(loader, "batches_per_epoch", None)
+    if length is None and isinstance(loader, Sized):
+        length = len(loader)
+    if length is None:
+        raise InvalidInputError(f"A {type(loader).__name__} has no length, so epochs can't be counted; use max_steps.")
+    return int(length)

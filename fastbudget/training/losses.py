@@ -9,8 +9,13 @@ import torch
 from torch.nn import functional as F
 
 from ..core.errors import InvalidInputError, did_you_mean, one_of
+from .batches import num_samples
 
 Loss = Callable[[Any, Any], torch.Tensor]
+
+IGNORED = -100  # the target that torch's and Hugging Face's losses leave out
+
+_TARGET_KEYS = ("labels", "label", "targets", "target")
 
 
 def _logits(outputs: Any) -> torch.Tensor:
@@ -65,3 +70,33 @@ def check_scalar(value: Any) -> torch.Tensor:
     if not value.requires_grad:
         raise InvalidInputError("The loss doesn't depend on any trainable parameter: it can't be differentiated.")
     return value
+
+
+def count_targets(batch: Any, *, shifted: bool = False) -> int:
+    """Return how many targets a mean loss averages over: the weight of a micro-batch's loss.
+
+    Targets are the batch's second, or its ``labels`` (``label``, ``targets``, ``target``): all elements, but for
+    integers equal to -100. A batch without targets of that kind counts its samples.
+
+    Args:
+        batch: A pair (inputs, targets), or a mapping.
+        shifted: Position 0 of ``labels [B, L]`` is no target: Hugging Face's causal models predict the next token.
+    """
+    targets = None
+    if isinstance(batch, Mapping):
+        targets = next((batch[name] for name in _TARGET_KEYS if name in batch), None)
+    elif isinstance(batch, list | tuple) and len(batch) == 2:
+        targets = batch[1]
+    if not isinstance(targets, torch.Tensor) or targets.ndim == 0:
+        return num_samples(batch)
+    if shifted and targets.ndim > 1:
+        targets = targets[..., 1:]
+    if targets.is_floating_point() or targets.dtype == torch.bool:
+        return targets.numel()
+    return int((targets != IGNORED).sum())
+
+
+def predicts_next_token(model: torch.nn.Module) -> bool:
+    """Whether a model's own loss shifts its labels by one, as Hugging Face's causal language models do."""
+    classes = type(getattr(model, "module", model)).__mro__
+    return any(kind.__name__.endswith(("ForCausalLM", "LMHeadModel")) for kind in classes)

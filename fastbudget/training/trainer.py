@@ -2,42 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import math
-import random
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from ..budget import CHECKPOINT_DIR, BudgetGuard
-from ..checkpoint import CheckpointStore
+from ..checkpoint import Checkpoint, CheckpointStore
 from ..core.budget import Budget
-from ..core.errors import InvalidInputError, NonFiniteLossError, RunDirectoryError
-from .batches import BatchStream, call_model, check_can_start_anew, move, num_samples
-from .losses import Loss, check_scalar, resolve_loss
+from ..core.errors import InvalidInputError, NonFiniteLossError, RunDirectoryError, one_of
+from .batch_stream import BatchStream, check_can_resume
+from .batches import batches_per_epoch, call_model, move, num_samples
+from .early_stopping import EarlyStopping
+from .generators import generator_states, generators_restored, set_generator_states
+from .losses import Loss, check_scalar, count_targets, own_loss, predicts_next_token, resolve_loss
+from .metrics_log import MetricsLog, Sink
 from .optimizers import OptimizerFactory, build_optimizer
+from .precision import MixedPrecision, Precision
 from .schedule import LearningRateSchedule
-
-METRICS_FILE = "metrics.jsonl"
-
-Sink = Callable[[dict[str, Any]], None]
 
 # Evaluations may take at most this share of the spend when no cadence is given.
 _EVALUATION_SHARE = 0.25
+
+# A loss scale starts at 2^16 and halves at each skip, so more skips in a row than this have another cause.
+_MOST_SKIPS_IN_A_ROW = 25
+
+_PARTS = ("model", "optimizer", "base_rates", "step", "data", "random", "loss_scale", "early_stopping")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
     """How a run ended.
 
-    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``sigint``, ``sigterm``. ``best_checkpoint`` is
-    durable and was evaluated: ``best_metrics``. ``final_metrics`` is what ``final_evaluate`` returned on it,
-    None if the budget left no time. ``spend`` sums the ledger.
+    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``target`` or ``patience`` (early stopping),
+    ``sigint``, ``sigterm``. ``best_checkpoint`` is durable and was evaluated: ``best_metrics``. ``final_metrics`` is
+    what ``final_evaluate`` returned on it, None if the budget left no time. ``spend`` sums the ledger.
     """
 
     stop_reason: str
@@ -61,7 +65,8 @@ class Trainer:
         optimizer: A name, an optimizer, or a function of the trainable parameters.
         optimizer_options: ``lr``, … for a named optimizer.
         loss: ``loss(outputs, batch) -> scalar`` (the mean over the batch), a name, or None for the model's own.
-        train_data: Re-iterable of batches: a mapping of keywords, or a pair (inputs, targets).
+        train_data: Re-iterable of batches, or `TokenDataset.batches`; a batch is a mapping of keywords, or a pair
+            (inputs, targets).
         budget: What may be spent.
         run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
@@ -71,7 +76,15 @@ class Trainer:
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
         final_evaluate_cost: How long it takes, in units of ``evaluate``.
         max_steps: Optimizer steps; None: until the budget ends.
-        grad_accumulation: Micro-batches per step; their gradients are weighted by their numbers of samples.
+        max_epochs: The same in passes over ``train_data``, which must then have a length.
+        grad_accumulation: Micro-batches per step.
+        loss_weight: What the loss of a micro-batch averages over, so that a step's gradient is that of its whole batch:
+            ``"targets"``: those that count (see `count_targets`: integers other than -100); ``"samples"``; or a
+            function of the batch.
+        precision: ``"fp32"``, ``"bf16-mixed"`` or ``"fp16-mixed"`` (with a loss scale); evaluations use it too.
+        on_nonfinite: ``"raise"`` stops at a loss or clipped gradient norm that is NaN or infinite; ``"skip"`` leaves
+            out that optimizer step, which waits for the device at each step, and stops after 25 in a row.
+        early_stopping: Stops on a target or for lack of improvement of ``metric``.
         schedule: Learning rate over the run.
         decay_over: What progress means to the schedule: ``"steps"`` of max_steps, which repeats exactly; or the
             ``"budget"`` where it is further along than the steps, so that a run it cuts short still ends annealed.
@@ -98,7 +111,12 @@ class Trainer:
         final_evaluate: Callable[[torch.nn.Module], Any] | None = None,
         final_evaluate_cost: float = 1.0,
         max_steps: int | None = None,
+        max_epochs: int | None = None,
         grad_accumulation: int = 1,
+        loss_weight: Literal["targets", "samples"] | Callable[[Any], float] = "targets",
+        precision: Precision = "fp32",
+        on_nonfinite: Literal["raise", "skip"] = "raise",
+        early_stopping: EarlyStopping | None = None,
         schedule: LearningRateSchedule | None = None,
         decay_over: Literal["steps", "budget"] | None = None,
         evaluate_every: int | None = None,
@@ -108,17 +126,27 @@ class Trainer:
         sinks: Sequence[Sink] = (),
     ) -> None:
         for name, value in (
-            ("max_steps", max_steps), ("grad_accumulation", grad_accumulation), ("evaluate_every", evaluate_every)
+            ("max_steps", max_steps), ("max_epochs", max_epochs), ("grad_accumulation", grad_accumulation),
+            ("evaluate_every", evaluate_every),
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name} must be at least 1, got {value}.")
-        check_can_start_anew(train_data, "train_data")
+        for name, choice, known in (("on_nonfinite", on_nonfinite, ("raise", "skip")), ("mode", mode, ("max", "min"))):
+            if choice not in known:
+                raise InvalidInputError(f"{name} must be one of {one_of(known)}, got {choice!r}.")
+        if early_stopping is not None and early_stopping.mode != mode:
+            raise InvalidInputError(f"early_stopping has mode {early_stopping.mode!r} and the trainer {mode!r}.")
+        check_can_resume(train_data, "train_data")
+        if max_epochs is not None:
+            steps = -(-max_epochs * batches_per_epoch(train_data) // grad_accumulation)
+            max_steps = min(steps, max_steps or steps)
         decay_over = decay_over or ("steps" if max_steps else "budget")
         if decay_over == "steps" and max_steps is None:
             raise InvalidInputError("decay_over='steps' needs max_steps; give it, or decay over the budget.")
         self.model = model
         self.optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
         self.loss = resolve_loss(loss)
+        self._weight_of = _loss_weight(loss_weight, shifted=self.loss is own_loss and predicts_next_token(model))
         self.train_data, self.budget, self.run_dir = train_data, budget, Path(run_dir)
         self.evaluate, self.metric, self.mode = evaluate, metric, mode
         self.final_evaluate = final_evaluate
@@ -127,12 +155,15 @@ class Trainer:
         self.decay_over = decay_over
         self.evaluate_every, self.clip_grad_norm = evaluate_every, clip_grad_norm
         self.num_devices, self.seed = num_devices, seed
+        self.on_nonfinite, self.early_stopping = on_nonfinite, early_stopping
         self.step = 0
-        self._sinks = list(sinks)
+        self._sinks = sinks
         self._device = next(model.parameters()).device
+        self._precision = MixedPrecision(precision, self._device)
         self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
-        self._unread: list[tuple[int, torch.Tensor, float]] = []
+        self._unread: list[tuple[dict[str, Any], torch.Tensor, torch.Tensor | None]] = []
+        self._skips_in_a_row = 0
         self._train_s_at_evaluation = 0.0
         self._saved_at = -1
 
@@ -146,7 +177,8 @@ class Trainer:
 
         Raises:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
-            NonFiniteLossError: the loss became NaN or infinite; the last good checkpoint is kept.
+            InvalidInputError: the checkpoint lacks a part of the state, or belongs to another model, optimizer or data.
+            NonFiniteLossError: the loss or a parameter became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
         """
         store = CheckpointStore(
@@ -161,17 +193,17 @@ class Trainer:
             store=store,
             final_evaluations=self._final_cost,
         )
-        with guard, (self.run_dir / METRICS_FILE).open("a") as log:
-            self._log = log
+        with guard, closing(MetricsLog(self.run_dir, self._sinks)) as self._log:
             stream = self._start(guard, resume)
             self._loop(guard, stream)
             return self._finish(guard, stream)
 
     def _start(self, guard: BudgetGuard, resume: bool) -> BatchStream:
-        self.model.train()
+        if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
+            self.model.train()
         if resume:
             checkpoint = guard.store.load()
-            stream = self._restore(checkpoint.state)
+            stream = self._restore(checkpoint)
             self._saved_at = self.step
             if self.metric in checkpoint.metrics:
                 self._train_s_at_evaluation = guard.spent_s
@@ -179,17 +211,19 @@ class Trainer:
                 self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
         stream = BatchStream(self.train_data, seed=self.seed)
-        self._save(guard, stream, self._evaluate(guard))
+        self._evaluate_and_save(guard, stream)
         return stream
 
     def _loop(self, guard: BudgetGuard, stream: BatchStream) -> None:
         while self.max_steps is None or self.step < self.max_steps:
+            if self.early_stopping is not None and self.early_stopping.stop_reason is not None:
+                guard.stop_reason = guard.stop_reason or self.early_stopping.stop_reason
             if not guard.may_continue():
                 return
             with guard.timed_step():
-                self._train_step(guard, stream)
-            if self._evaluation_due(guard):
-                self._save(guard, stream, self._evaluate(guard))
+                stepped = self._train_step(guard, stream)
+            if stepped and self._evaluation_due(guard):
+                self._evaluate_and_save(guard, stream)
 
     def _finish(self, guard: BudgetGuard, stream: BatchStream) -> TrainingResult:
         self._read_losses()
@@ -198,7 +232,7 @@ class Trainer:
             if interrupted:  # every second counts: save without evaluating
                 self._save(guard, stream, None)
             elif guard.may_evaluate(self._final_cost, then_save=True):
-                self._save(guard, stream, self._evaluate(guard))
+                self._evaluate_and_save(guard, stream)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
         last = guard.store.latest()
         best = guard.store.best() or last  # no evaluation gave a number: none is better than another
@@ -223,52 +257,99 @@ class Trainer:
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def _train_step(self, guard: BudgetGuard, stream: BatchStream) -> None:
+    def _train_step(self, guard: BudgetGuard, stream: BatchStream) -> bool:
+        """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
         progress = self.step / self.max_steps if self.max_steps else 0.0
         if self.decay_over == "budget":
             progress = max(progress, guard.fraction_used)
         factor = self.schedule.factor(self.step, progress)
         for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
             group["lr"] = rate * factor
-        batches = [move(next(stream), self._device) for _ in range(self.grad_accumulation)]
-        samples = [num_samples(batch) for batch in batches]
+        loss = self._backward([next(stream) for _ in range(self.grad_accumulation)])
+        stepped = self._update(loss, {"step": self.step + 1, "lr": self._base_rates[0] * factor})
+        self.optimizer.zero_grad(set_to_none=True)
+        if stepped:
+            self.step, self._skips_in_a_row = self.step + 1, 0
+        else:
+            self._skipped()
+        return stepped
+
+    def _backward(self, batches: list[Any]) -> torch.Tensor:
+        """Add up the gradient of the mean loss over all batches together; return that loss."""
+        if self.step == 0:
+            num_samples(batches[0])  # refuses a batch without samples
+        weights = [self._weight_of(batch) for batch in batches] if len(batches) > 1 else [1]
+        whole = sum(weights)
         total = torch.zeros((), device=self._device)
-        for batch, count in zip(batches, samples, strict=True):
-            loss = check_scalar(self.loss(call_model(self.model, batch), batch)) * (count / sum(samples))
-            loss.backward()
+        if not whole:
+            return total / 0  # NaN, the mean of nothing, as torch's losses have it for one batch
+        for batch, weight in zip(batches, weights, strict=True):
+            if not weight:
+                continue
+            batch = move(batch, self._device)
+            with self._precision.autocast():
+                loss = check_scalar(self.loss(call_model(self.model, batch), batch)) * (weight / whole)
+            self._precision.scaler.scale(loss).backward()
             total += loss.detach().float().reshape(())
-        self._unread.append((self.step + 1, total, self._base_rates[0] * factor))
+        return total
+
+    def _update(self, loss: torch.Tensor, record: dict[str, Any]) -> bool:
+        """Clip, step and record; return False when numbers that aren't finite made it skip the step."""
+        skips, scales = self.on_nonfinite == "skip", self._precision.scales
+        if (skips or scales) and not math.isfinite(loss):
+            if skips:
+                return False
+            raise self._nonfinite(f"The loss is {float(loss)} at step {record['step']}")
+        scaler, norm = self._precision.scaler, None
+        scaler.unscale_(self.optimizer)
+        if self.clip_grad_norm is not None:
+            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_grad_norm)
+        if scales:
+            scale = scaler.get_scale()
+            scaler.step(self.optimizer)  # not when a scaled gradient overflowed, which lowers the scale
+            scaler.update()
+            if scaler.get_scale() < scale:
+                return False
+        elif skips and not math.isfinite(self._gradient_norm() if norm is None else norm):
+            return False
+        self._unread.append((record, loss, norm))
         # Reading a loss waits for the device, so on a GPU several are read at once.
         if self._device.type == "cpu" or len(self._unread) >= 10:
             self._read_losses()
-        if self.clip_grad_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_grad_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.step += 1
+        if not scales:
+            self.optimizer.step()
+        return True
+
+    def _gradient_norm(self) -> torch.Tensor:
+        return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+
+    def _skipped(self) -> None:
+        self._skips_in_a_row += 1
+        self._log.write({"step": self.step, "skipped": self._skips_in_a_row})
+        if self._skips_in_a_row >= _MOST_SKIPS_IN_A_ROW:
+            raise self._nonfinite(f"{self._skips_in_a_row} steps in a row had a loss or gradient that isn't finite")
 
     def _read_losses(self) -> None:
         unread, self._unread = self._unread, []
-        for step, loss, rate in unread:
-            value = float(loss)
-            if not math.isfinite(value):
-                raise NonFiniteLossError(
-                    f"The loss is {value} at step {step}. The last good checkpoint is kept in "
-                    f"{self.run_dir / CHECKPOINT_DIR}; lower the learning rate or look for bad values in the data, "
-                    "then resume."
-                )
-            self._record({"step": step, "loss": value, "lr": rate})
+        for record, loss, norm in unread:
+            values = {"loss": float(loss)} | ({"grad_norm": float(norm)} if norm is not None else {})
+            for name, value in values.items():
+                if not math.isfinite(value):
+                    raise self._nonfinite(
+                        f"The {name.replace('grad_', 'gradient ')} is {value} at step {record['step']}"
+                    )
+            self._log.write(record | values)
 
-    def _record(self, record: dict[str, Any]) -> None:
-        # JSON has no NaN; a metric that isn't a number is null.
-        metrics = {name: value if math.isfinite(value) else None for name, value in record.get("metrics", {}).items()}
-        self._log.write(json.dumps(record | {"metrics": metrics} if metrics else record) + "\n")
-        for sink in list(self._sinks):
-            try:
-                sink(record)
-            except Exception as error:
-                self._sinks.remove(sink)
-                warnings.warn(f"A sink was dropped: it raised {error!r}.", RuntimeWarning, stacklevel=2)
+    def _check_parameters(self) -> None:
+        """Raise before parameters that aren't finite are evaluated or saved: a gradient may break them unseen."""
+        if not all(bool(parameter.detach().isfinite().all()) for parameter in self.model.parameters()):
+            raise self._nonfinite(f"A parameter is NaN or infinite after step {self.step}")
+
+    def _nonfinite(self, what: str) -> NonFiniteLossError:
+        return NonFiniteLossError(
+            f"{what}. The last good checkpoint is kept in {self.run_dir / CHECKPOINT_DIR}; lower the learning rate or "
+            "look for bad values in the data (a batch whose targets are all -100 has no loss), then resume."
+        )
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 
@@ -282,30 +363,40 @@ class Trainer:
 
     def _in_eval_mode(self, function: Callable[[torch.nn.Module], Any] | None) -> Any:
         assert function is not None
+        modes = [(module, module.training) for module in self.model.modules()]
         # Iterating a DataLoader draws from torch's generator, so without this the evaluations, whose moments depend on
         # the clock, would decide the order of the training data.
-        generators = _random_state()
-        self.model.eval()
-        try:
-            with torch.no_grad():
-                return function(self.model)
-        finally:
-            self.model.train()
-            _set_random_state(generators)
+        with generators_restored():
+            self.model.eval()
+            try:
+                with torch.no_grad(), self._precision.autocast():
+                    return function(self.model)
+            finally:
+                for module, training in modes:
+                    module.training = training
 
     def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
         self._read_losses()
+        self._check_parameters()
         metrics = {
             name: float(value) for name, value in guard.evaluate(lambda: self._in_eval_mode(self.evaluate)).items()
         }
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
         self._train_s_at_evaluation = guard.spent_s
-        self._record({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
-        self._log.flush()
+        self._log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         return metrics
 
+    def _evaluate_and_save(self, guard: BudgetGuard, stream: BatchStream) -> None:
+        metrics = self._evaluate(guard)
+        if self.early_stopping is not None:
+            self.early_stopping.update(metrics[self.metric])
+        self._save(guard, stream, metrics)
+
     def _save(self, guard: BudgetGuard, stream: BatchStream, metrics: dict[str, float] | None) -> None:
+        if metrics is None:
+            self._check_parameters()
+        self._log.flush()  # the history up to this step must not be newer on disk than the state
         guard.checkpoint(self._state(stream), metrics, step=self.step)
         self._saved_at = self.step
 
@@ -313,41 +404,49 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "step": self.step,
-            "epoch": stream.epoch,
-            "position": stream.position,
             "base_rates": self._base_rates,
-            "random": _random_state(),
+            "step": self.step,
+            "data": stream.state_dict(),
+            "random": generator_states(),
+            "loss_scale": self._precision.scaler.state_dict(),
+            "early_stopping": self.early_stopping.state_dict() if self.early_stopping is not None else None,
         }
 
-    def _restore(self, state: dict[str, Any]) -> BatchStream:
+    def _restore(self, checkpoint: Checkpoint) -> BatchStream:
+        state = checkpoint.state
+        missing = [name for name in _PARTS if name not in state]
+        if "random" not in missing:
+            missing = [f"random.{name}" for name in generator_states() if name not in state["random"]] + missing
+        if missing:
+            raise InvalidInputError(
+                f"Checkpoint {checkpoint.path} lacks {', '.join(missing)}: training can't go on from it exactly. "
+                "Resume from a whole one, or start anew in another run_dir with the model it holds."
+            )
         try:
             self.model.load_state_dict(state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
-        except (RuntimeError, ValueError) as error:
+            if self._precision.scales:
+                self._precision.scaler.load_state_dict(state["loss_scale"])
+        except (RuntimeError, ValueError, KeyError) as error:
             raise InvalidInputError(
-                f"The checkpoint in {self.run_dir} doesn't fit the model or optimizer: {error} Resume with the model "
-                "it was saved from, or start anew."
+                f"The checkpoint in {self.run_dir} doesn't fit the model, optimizer or precision: {error} Resume with "
+                "those it was saved from, or start anew."
             ) from error
         self.step, self._base_rates = state["step"], state["base_rates"]
-        # Advancing the loader draws random numbers, so the generators are restored after it.
-        stream = BatchStream(self.train_data, seed=self.seed, epoch=state["epoch"], skip=state["position"])
-        _set_random_state(state["random"])
+        if self.early_stopping is not None and state["early_stopping"] is not None:
+            self.early_stopping.load_state_dict(state["early_stopping"])
+        self._log.go_back_to(self.step)
+        stream = BatchStream(self.train_data, seed=self.seed, state=state["data"])
+        # Entering the data draws random numbers, so the generators are restored after it.
+        set_generator_states(state["random"])
         return stream
 
 
-def _random_state() -> dict[str, Any]:
-    return {
-        "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": np.random.get_state(),
-        "python": random.getstate(),
-    }
-
-
-def _set_random_state(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
-    np.random.set_state(state["numpy"])
-    random.setstate(state["python"])
+def _loss_weight(choice: str | Callable[[Any], float], *, shifted: bool) -> Callable[[Any], float]:
+    if callable(choice):
+        return choice
+    if choice == "samples":
+        return num_samples
+    if choice == "targets":
+        return partial(count_targets, shifted=shifted)
+    raise InvalidInputError(f"loss_weight must be 'targets', 'samples' or a function of the batch, got {choice!r}.")

@@ -23,7 +23,8 @@ from ..core.interval import Interval
 from ..core.units import SECONDS_PER_HOUR, format_seconds
 from ..cost import Trace, trace_step
 from ..training import OPTIMIZERS, call_model, num_samples
-from ..training.batches import BatchStream, move
+from ..training.batch_stream import BatchStream
+from ..training.batches import move
 from .workload import Workload
 
 _CALIBRATION_S = 1.5

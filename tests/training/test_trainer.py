@@ -1,14 +1,12 @@
-"""The loop: exact resume, exact accumulation, and what it does with bad input."""
+"""The loop: the steps of a plain one, what stops it, and what it does with bad input."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import random
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,71 +100,16 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
         assert a == b, where
 
 
-# -- exact resume --------------------------------------------------------------------------------------------------
-
-
-class StopAfter:
-    """A sink that asks the run to stop, as an operator would."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def __call__(self, record: dict[str, Any]) -> None:
-        if record["step"] == self.step and "loss" in record:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    states: dict[str, dict[str, Any]] = {}
-
-    def state(kind: str) -> dict[str, Any]:
-        if kind not in states:
-            random.seed(1), np.random.seed(1)
-            states[kind] = last_state(
-                trainer_of(tmp_path_factory.mktemp(kind), train_data=loader(kind), max_steps=16).fit()
-            )
-        return states[kind]
-
-    return state
-
-
-def loader(kind: str) -> Any:
-    if kind == "augmented":
-        return DataLoader(Noisy(), batch_size=8, shuffle=True)
-    if kind == "workers":
-        return DataLoader(make_data(), batch_size=8, shuffle=True, num_workers=2)
-    return DataLoader(make_data(), batch_size=8, shuffle=True, drop_last=kind == "drop_last")
-
-
-@pytest.mark.parametrize(
-    ("kind", "stop"),
-    # Seven batches an epoch (six with drop_last): inside, at its end, just after; evaluations at 5, 10 and 15.
-    [("plain", step) for step in (1, 4, 5, 6, 7, 8, 11, 14)]
-    + [("drop_last", 6), ("augmented", 3), ("augmented", 7), ("augmented", 9), ("workers", 4)],
-)
-def test_a_resumed_run_is_the_uninterrupted_run(
-    tmp_path: Path, uninterrupted: Callable[[str], dict[str, Any]], kind: str, stop: int
-) -> None:
-    expected = uninterrupted(kind)
-    random.seed(1), np.random.seed(1)
-    first = trainer_of(tmp_path, train_data=loader(kind), max_steps=16, sinks=[StopAfter(stop)]).fit()
-    assert first.stop_reason == "sigterm" and first.steps == stop
-    # The process that resumes starts with other random states and other weights.
-    random.seed(99), np.random.seed(99), torch.manual_seed(99)
-    again = trainer_of(tmp_path, train_data=loader(kind), max_steps=16, model=make_model().double().float())
-    torch.manual_seed(123)
-    result = again.fit(resume=True)
-    assert result.stop_reason == "completed" and result.steps == 16
-    assert_same(last_state(result), expected)
-    assert read_ledger(tmp_path).sessions == 2
+# -- one loop --------------------------------------------------------------------------------------------------------
 
 
 def test_how_often_a_run_is_evaluated_changes_nothing_of_its_training(tmp_path: Path) -> None:
     states = []
     for index, every in enumerate((1, 3, 100)):
         random.seed(1), np.random.seed(1)
-        result = trainer_of(tmp_path / str(index), evaluate_every=every, train_data=loader("augmented")).fit()
+        result = trainer_of(
+            tmp_path / str(index), evaluate_every=every, train_data=DataLoader(Noisy(), batch_size=8, shuffle=True)
+        ).fit()
         states.append(last_state(result))
     assert_same(states[0], states[1])
     assert_same(states[0], states[2])
@@ -192,36 +135,6 @@ def test_a_plain_loop_makes_the_same_weights(tmp_path: Path) -> None:
         optimizer.zero_grad()
     for name, expected in model.state_dict().items():
         assert torch.allclose(last_state(result)["model"][name].double(), expected.double(), rtol=1e-5, atol=1e-6), name
-
-
-# -- accumulation --------------------------------------------------------------------------------------------------
-
-
-def test_unequal_micro_batches_add_up_to_the_full_batch(tmp_path: Path) -> None:
-    generator = torch.Generator().manual_seed(0)
-    inputs, targets = torch.randn(16, 6, generator=generator), torch.randint(0, 2, (16,), generator=generator)
-    sizes = [5, 1, 7, 3]
-    pieces = list(zip(inputs.split(sizes), targets.split(sizes), strict=True))
-
-    def trained(name: str, data: Any, accumulation: int) -> dict[str, torch.Tensor]:
-        torch.manual_seed(1)
-        model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2)).double()
-        data = [(x.double(), y) for x, y in data]
-        options = {"optimizer": "sgd", "optimizer_options": {"lr": 0.5}, "evaluate": lambda _: {"accuracy": 0.0}}
-        result = trainer_of(
-            tmp_path / name, model=model, train_data=data, grad_accumulation=accumulation, max_steps=6, **options
-        ).fit()
-        return last_state(result)["model"]
-
-    whole, parts = trained("whole", [(inputs, targets)], 1), trained("parts", pieces, 4)
-    for name, expected in whole.items():
-        assert torch.allclose(parts[name], expected, rtol=0, atol=1e-6), name
-        assert torch.allclose(parts[name], expected, rtol=1e-12, atol=1e-12), name
-    losses = [
-        [record["loss"] for record in map(json.loads, (tmp_path / n / "metrics.jsonl").open()) if "loss" in record]
-        for n in ("whole", "parts")
-    ]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-6) and len(losses[0]) == 6
 
 
 # -- what stops a run ----------------------------------------------------------------------------------------------

@@ -1,0 +1,39 @@
+"""Mixed precision: autocast, and loss scaling where half precision needs it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, get_args
+
+import torch
+
+from ..core.errors import InvalidInputError, one_of
+
+Precision = Literal["fp32", "bf16-mixed", "fp16-mixed"]
+
+_AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+
+
+class MixedPrecision:
+    """What a precision means to a training step on one device.
+
+    Args:
+        precision: ``"fp32"``: as the model is; ``"bf16-mixed"``: autocast to bfloat16; ``"fp16-mixed"``: autocast to
+            float16 with a loss scale that adapts itself.
+        device: Where the model is.
+    """
+
+    def __init__(self, precision: Precision, device: torch.device) -> None:
+        if precision not in get_args(Precision):
+            raise InvalidInputError(f"precision must be one of {one_of(get_args(Precision))}, got {precision!r}.")
+        self._device_type, self._dtype = device.type, _AUTOCAST.get(precision)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16-mixed")
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context for forward and loss; in fp32 one that leaves an outer autocast alone."""
+        return torch.autocast(self._device_type, dtype=self._dtype) if self._dtype else nullcontext()
+
+    @property
+    def scales(self) -> bool:
+        """Whether losses are scaled, and steps skipped while the scale is too large."""
+        return self.scaler.is_enabled()
