@@ -262,10 +262,19 @@ class BudgetGuard:
         """What one evaluation and one save may take; 0 before the first."""
         return self._reserve.upper_s(2.0, evaluations=1.0, step=False)
 
-    def may_evaluate(self, evaluations: float = 1.0, *, then_save: bool = False) -> bool:
-        """Whether so many evaluations, and a save after them, fit in what is left, more likely than not."""
+    def may_evaluate(
+        self, evaluations: float = 1.0, *, then_save: bool = False, keep_reserve: bool = False
+    ) -> bool:
+        """Whether so many evaluations, and a save after them, fit in what is left, more likely than not.
+
+        Args:
+            evaluations: In units of the measured ones.
+            then_save: Whether a save follows.
+            keep_reserve: Whether the last ones must still fit afterwards: what to ask before one that can be left out.
+        """
         needed = self._reserve.upper_s(0.5, evaluations=evaluations, saves=float(then_save), step=False)
-        return self.left_s - self._grace >= needed
+        kept = self._reserve.upper_s(1.5) + self._kept_s if keep_reserve else self._grace
+        return self.left_s - kept >= needed
 
     def may_continue(self) -> bool:
         """Whether one more step fits. Sets `stop_reason` when not: ``budget``, ``sigint`` or ``sigterm``."""
