@@ -31,8 +31,8 @@ from .watchdog_process import WatchdogProcess
 # Phases outside the budget: before the clock starts, and after the guard has closed.
 UNBILLED_PHASES = ("init", "export", "report")
 
-# How long the watchdog of a dead process may take to write its last lines on a slow disk.
-_HANDOVER_S = 30.0
+# How long the watchdog of a dead process may take to write its last lines on a slow disk, and a killed one to die.
+_HANDOVER_S, _DYING_S = 30.0, 1.0
 
 
 class Ledger:
@@ -105,7 +105,7 @@ class Ledger:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
             self._cannot_write(error)
-        give_up = time.monotonic() + _HANDOVER_S
+        begun = time.monotonic()
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -113,7 +113,8 @@ class Ledger:
                 record = read_ledger(self.run_dir)
                 pid = record.session_records[-1].pid if record.session_records else 0
                 # The watchdog of a dead process holds the lock until it has written how that ended.
-                if time.monotonic() < give_up and (record.closed or not _runs(pid)):
+                patience_s = _HANDOVER_S if record.closed or not _runs(pid) else _DYING_S
+                if time.monotonic() - begun < patience_s:
                     time.sleep(0.01)
                     continue
                 os.close(descriptor)
@@ -221,13 +222,15 @@ class Ledger:
     def set_limit(self, total_s: float, *, terminate: bool = False) -> None:
         """Have the watchdog end this process and its descendants once so many seconds are billed, over all sessions.
 
+        They are killed within a tick after the limit. A session that opens with nothing left has one tick to close.
+
         Args:
             total_s: Billed seconds.
             terminate: Whether this process handles a SIGTERM ``grace_s`` before.
         """
         slots = self._state.slots
         slots[TERMINATE_AT_GRACE] = int(terminate)
-        slots[LIMIT_NS] = min(NO_LIMIT, max(0, int((total_s - self._before_s) * 1e9)))
+        slots[LIMIT_NS] = min(NO_LIMIT, int(max(self.tick_s, total_s - self._before_s) * 1e9))
 
     def spent_s(self) -> float:
         """Return billed wall seconds so far: earlier sessions and this one."""

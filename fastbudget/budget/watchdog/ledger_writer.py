@@ -5,9 +5,10 @@ import errno
 import time
 from _queue import SimpleQueue
 
-from .ledger_file import append_line, write_heartbeat
+from .ledger_file import append_line, end_line, write_heartbeat
 
-_RETRY_S = 0.5
+# After the end, for lines that a full disk refused.
+_RETRIES, _RETRY_S = 10, 0.5
 
 
 class LedgerWriter:
@@ -22,6 +23,7 @@ class LedgerWriter:
     def __init__(self, ledger: int, heartbeat: int, session: int) -> None:
         self._ledger, self._heartbeat, self._session = ledger, heartbeat, session
         self._queue: SimpleQueue[bytes | tuple[dict[str, float], int] | None] = SimpleQueue()
+        self._unwritten: list[bytes] = []
         self._beats_waiting = 0
         self._finished = _thread.allocate_lock()
         self._finished.acquire()
@@ -48,22 +50,33 @@ class LedgerWriter:
             if self._ledger < 0:
                 continue
             if isinstance(item, bytes):
-                self._append(item)
+                self._unwritten.append(item)
             else:
-                try:
-                    write_heartbeat(self._heartbeat, self._session, *item)
-                except OSError as error:
-                    self.error = error.errno or errno.EIO
-                self._beats_waiting -= 1
+                self._write_beat(*item)
+            self._write_lines()
+        for _ in range(_RETRIES):
+            if not self._unwritten:
+                break
+            time.sleep(_RETRY_S)
+            self._write_lines()
         self._finished.release()
 
-    def _append(self, line: bytes) -> None:
-        """Append a line; a full disk gets a few seconds, for somebody may free space."""
-        for attempt in range(10):
+    def _write_beat(self, seconds: dict[str, float], steps: int) -> None:
+        try:
+            write_heartbeat(self._heartbeat, self._session, seconds, steps)
+        except OSError as error:
+            self.error = error.errno or errno.EIO
+        self._beats_waiting -= 1
+
+    def _write_lines(self) -> None:
+        """Write the lines that aren't yet; a full disk keeps them waiting for somebody to free space."""
+        while self._unwritten:
             try:
-                append_line(self._ledger, line)
-                self.error = 0
-                return
+                if self.error:
+                    end_line(self._ledger)  # what didn't fit may have left half a line
+                append_line(self._ledger, self._unwritten[0])
             except OSError as error:
                 self.error = error.errno or errno.EIO
-                time.sleep(_RETRY_S if attempt else 0)
+                return
+            self.error = 0
+            del self._unwritten[0]
