@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import env, estimate, hardware, run
+from . import env, estimate, hardware, ledger, run
 
 app = typer.Typer(
     name="fastbudget",
@@ -18,6 +18,7 @@ app = typer.Typer(
 )
 app.command("run", help=run.HELP, epilog=run.EPILOG)(run.run_command)
 app.command("estimate", help=estimate.HELP, epilog=estimate.EPILOG)(estimate.estimate_command)
+app.command("ledger", help=ledger.HELP, epilog=ledger.EPILOG)(ledger.ledger_command)
 app.command("hardware", help=hardware.HELP, epilog=hardware.EPILOG)(hardware.hardware_command)
 app.command("env", help=env.HELP, epilog=env.EPILOG)(env.env_command)
 

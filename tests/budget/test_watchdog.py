@@ -84,7 +84,7 @@ def test_sigkill_is_seen_billed_and_marked(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
     ledger.close("completed")
     killed = read_ledger(tmp_path).session_records[0]
-    assert killed.billed_s["restart_loss"] == pytest.approx(0.6, abs=0.1), "work since the save is lost"
+    assert killed.billed_s["restart_loss"] == pytest.approx(0.6, abs=0.4), "work since the save is lost"
     assert sum(killed.billed_s.values()) == pytest.approx(killed.total_billed_s), "lost work was billed twice"
     assert killed.total_billed_s == pytest.approx(died - begun, abs=0.1)
     wait_until(lambda: not watchdogs_of(tmp_path))
