@@ -262,9 +262,7 @@ class BudgetGuard:
         """What one evaluation and one save may take; 0 before the first."""
         return self._reserve.upper_s(2.0, evaluations=1.0, step=False)
 
-    def may_evaluate(
-        self, evaluations: float = 1.0, *, then_save: bool = False, keep_reserve: bool = False
-    ) -> bool:
+    def may_evaluate(self, evaluations: float = 1.0, *, then_save: bool = False, keep_reserve: bool = False) -> bool:
         """Whether so many evaluations, and a save after them, fit in what is left, more likely than not.
 
         Args:
@@ -297,12 +295,14 @@ class BudgetGuard:
         ledger.tick()
         if self._metric_log is not None:
             self._metric_log.flush()
-        left_s = self.left_s
-        if self.stop_reason is None and left_s < self.reserve_s and (self._ranks is None or self._ranks.rank == 0):
+        left_s, reserve_s = self.left_s, self.reserve_s
+        if self.stop_reason is None and left_s < reserve_s and (self._ranks is None or self._ranks.rank == 0):
             self.stop_reason = "budget"
         if self._ranks is not None:
-            left_for_steps = left_s - self.reserve_s
-            self.stop_reason = self._ranks.agree(self.stop_reason, left_for_steps, self.typical_step_s)
+            agreed = self._ranks.agree(self.stop_reason, left_s - reserve_s, self.typical_step_s)
+            if agreed is None:  # a signal that came meanwhile waits for the next agreement
+                return True
+            self.stop_reason = agreed
         surely_s = left_s - self._reserve.most_s() - self._kept_s
         self._look_again_ns = now_ns + int(max(0.0, min(self._tick_s, surely_s)) * 1e9)
         return self.stop_reason is None

@@ -74,6 +74,7 @@ class Ledger:
         self.run_dir, self.num_devices, self.tick_s = run_dir, num_devices, tick_s
         self.grace_s = tick_s if grace_s is None else grace_s
         self._on_exhausted, self._clock = on_exhausted, clock
+        self._opened_ns = self.now_ns()  # opening takes time too
         self._path = run_dir / LEDGER_FILE
         self._watchdog: WatchdogProcess | None = None
         self._error = 0
@@ -87,7 +88,7 @@ class Ledger:
             self._before_device_hours = self.before.device_hours + before_s * num_devices / SECONDS_PER_HOUR
             self._heartbeat_fd = self._open_heartbeat()
             self._state = SharedState()
-            self._opened_ns = self._state.slots[OPENED_NS] = self.now_ns()
+            self._state.slots[OPENED_NS] = self._opened_ns
             self._write("open", pid=os.getpid(), devices=num_devices, tick_s=tick_s, before_s=round(before_s, 6))
             sync_directory(run_dir)
             if clock is None:
@@ -203,9 +204,7 @@ class Ledger:
             unrecorded = last.tick_s
             if last.version > 1:
                 last.reason = "machine lost"
-                self._write(
-                    "close", session=last.number, reason=last.reason, seconds=last.spent_s, steps=last.steps
-                )
+                self._write("close", session=last.number, reason=last.reason, seconds=last.spent_s, steps=last.steps)
         if last.version > 1 and last.reason not in _SAVED_AT_THE_END:
             lost = last.unsaved_s()
         if lost or unrecorded:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
 from typing import Any
+
+
+@functools.cache
+def _quoted(name: str) -> str:
+    return json.dumps(name)
 
 
 class MetricLog:
@@ -26,11 +32,14 @@ class MetricLog:
             return
         lines = []
         for step, values in self._records:
-            record: dict[str, float | None] = {"step": step}
-            for name, value in values.items():
-                number = float(value)
-                record[name] = number if math.isfinite(number) else None
-            lines.append(json.dumps(record))
+            numbers = [
+                # The shortest text of a finite float is a JSON number.
+                f", {_quoted(name)}: {number!r}"
+                if math.isfinite(number := float(value))
+                else f", {_quoted(name)}: null"
+                for name, value in values.items()
+            ]
+            lines.append(f'{{"step": {step}{"".join(numbers)}}}')
         self._records.clear()
         self._file.write("\n".join(lines) + "\n")
         self._file.flush()
