@@ -160,7 +160,7 @@ def summarize(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "median_unused": statistics.median(unused),
         "p90_unused": unused[int(0.9 * len(unused))],
         "finished": sum(row["ended"] == "finished" for row in rows) / len(rows),
-        "last_evaluation_abandoned": sum(row["ended"] == "abandoned" for row in rows) / len(rows),
+        "last_round_abandoned": sum(row["ended"] == "abandoned" for row in rows) / len(rows),
         "killed_at_the_limit": sum(row["ended"] == "killed" for row in rows) / len(rows),
         "mean_wasted": statistics.mean(row["unused"] + row["lost"] for row in rows),
     }

@@ -40,9 +40,9 @@ class BudgetGuard:
     The loop ends when one more step, the last save and the last evaluation might not fit: see `reserve_s`. A watchdog
     process bills the run's time and holds the limit, whatever becomes of the loop: ``grace_s`` before it this process
     gets a SIGTERM, at the limit it and its descendants are killed. The SIGTERM only sets `stop_reason`, except during
-    `evaluate`: that is abandoned, and the block left, quietly. Spending by earlier sessions in the same run directory
-    counts. While the guard is open, SIGINT and SIGTERM ask the loop to stop after the current step; a second one has
-    its usual effect.
+    `evaluate` and `checkpoint`: these are abandoned, and the block is left, quietly. Spending by earlier sessions in
+    the same run directory counts. While the guard is open, SIGINT and SIGTERM ask the loop to stop after the current
+    step; a second one has its usual effect.
 
     In a ``torch.distributed`` run every rank makes the same guard and calls the same methods: rank 0 keeps the ledger
     and decides, and all ranks stop at the same step. Their loaders must have the same length.
@@ -111,7 +111,7 @@ class BudgetGuard:
         self._saved_at_s = 0.0
         self._look_again_ns = 0
         self._elsewhere_ns = 0
-        self._is_evaluating = False
+        self._may_abandon = False
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,6 @@ class BudgetGuard:
     def _start_billing(self) -> Ledger:
         if self._ranks is None:
             return self._open_ledger_file()
-        opened: Any = None
         if self._ranks.rank == 0:
             try:
                 opened = self._open_ledger_file()
@@ -196,11 +195,11 @@ class BudgetGuard:
         return kind is BudgetSpent
 
     def _on_signal(self, reason: str) -> bool:
-        """Note the wish to stop; returns whether it is a user's. The watchdog's ends an evaluation at once."""
+        """Note the wish to stop; returns whether it is a user's. The watchdog's ends an evaluation or save at once."""
         if reason == "sigterm" and self._ledger is not None and self._ledger.deadline_is_near:
             self.stop_reason = self.stop_reason or "budget"
-            if self._is_evaluating:
-                self._is_evaluating = False
+            if self._may_abandon:
+                self._may_abandon = False
                 raise BudgetSpent
             return False
         self.stop_reason = reason
@@ -354,13 +353,16 @@ class BudgetGuard:
         before = ledger.phase
         ledger.enter(name)
         start = ledger.now_ns()
+        self._may_abandon = True
         try:
             yield
+            self._may_abandon = False
             if learn:
                 seconds = (ledger.now_ns() - start) / 1e9
                 self._reserve.add(name, seconds)
                 ledger.measured(name, seconds)
         finally:
+            self._may_abandon = False
             self._elsewhere_ns += ledger.now_ns() - start
             self._look_again_ns = 0
             ledger.enter(before)
@@ -376,11 +378,7 @@ class BudgetGuard:
             BudgetSpent: the budget ended meanwhile; the guard's block ends with it, so it needs no handling.
         """
         with self._phase("evaluate", learn=typical):
-            self._is_evaluating = True
-            try:
-                return function()
-            finally:
-                self._is_evaluating = False
+            return function()
 
     def checkpoint(
         self, state: Mapping[str, Any], metrics: Mapping[str, float] | None = None, *, step: int | None = None
@@ -393,12 +391,15 @@ class BudgetGuard:
             state: Nested mapping of tensors and plain data; see `CheckpointStore.save`.
             metrics: Measured on this state.
             step: Defaults to one after the newest.
+
+        Raises:
+            BudgetSpent: as in `evaluate`; what was saved before is intact.
         """
         ranks = self._ranks
         with self._phase("checkpoint", learn=True):
             if step is None:
-                step = self._next_step() if ranks is None or ranks.rank == 0 else None
-                step = int(step if ranks is None else ranks.from_rank_0(step))
+                step = self._next_step() if ranks is None or ranks.rank == 0 else 0
+                step = step if ranks is None else int(ranks.from_rank_0(step))
             if ranks is None or ranks.rank == 0 or is_sharded(state):
                 path = self.store.save(step, state, metrics)
             else:

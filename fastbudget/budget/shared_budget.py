@@ -35,9 +35,9 @@ class SharedBudget:
     """A budget that several runs spend together, at the same time or one after the other, and never overspend.
 
     Give it to each run's guard: ``BudgetGuard(trial_budget, run_dir=..., shared=SharedBudget("runs/sweep", budget))``.
-    A run reserves what its own budget allows, or what is left if that is less, and gives back what it didn't spend. What
-    a killed run had reserved comes back once its watchdog has written how much it spent. All runs and the directory
-    must be on file systems with file locks.
+    A run reserves what its own budget allows, or what is left if that is less, and gives back what it didn't spend.
+    What a killed run had reserved comes back once its watchdog has written how much it spent. All runs and the
+    directory must be on file systems with file locks.
 
     Args:
         directory: Holds the shared ledger; made when missing. The same for all runs.

@@ -62,7 +62,8 @@ def _rows(record: LedgerRecord) -> list[dict[str, Any]]:
         for billed, phases in ((True, session.billed_s), (False, session.unbilled_s)):
             for phase, seconds in phases.items():
                 device_hours = seconds * session.devices / 3600
-                rows.append({**common, "phase": phase, "seconds": seconds, "device_hours": device_hours, "billed": billed})
+                spent = {"phase": phase, "seconds": seconds, "device_hours": device_hours, "billed": billed}
+                rows.append(common | spent)
     nobody = dict.fromkeys(("session", "opened_at", "closed_at", "reason", "devices"))
     for phase, seconds in record.outside_s.items():
         rows.append({**nobody, "phase": phase, "seconds": seconds, "device_hours": None, "billed": False})

@@ -30,7 +30,7 @@ class Budget:
         wall_hours: Hours on the clock.
         usd: Money; needs ``usd_per_device_hour``.
         usd_per_device_hour: Price of holding one device for an hour.
-        kwh: Energy of the devices; needs ``watts_per_device``, or a guard that measures power.
+        kwh: Energy of the devices; needs ``watts_per_device`` to become time.
         watts_per_device: Power of one device: its limit (TDP, an upper end), or what was measured on similar work.
 
     Raises:
@@ -89,7 +89,7 @@ class Budget:
         if self.kwh is not None:
             if self.watts_per_device is None:
                 raise InvalidInputError(
-                    "Budget: kwh needs watts_per_device to become time; give the device's power limit, or what it draws."
+                    "Budget: kwh needs watts_per_device to become time; give a device's power limit, or what it draws."
                 )
             limits["kwh"] = self.kwh * _JOULES_PER_KWH / self.watts_per_device
         return limits

@@ -25,8 +25,11 @@ class BudgetTooSmallError(FastbudgetError, ValueError):
     """Not even one step, one save and one evaluation fit the budget; nothing was trained."""
 
 
-class BudgetSpent(BaseException):  # noqa: N818 - no error: like KeyboardInterrupt, it ends what runs
-    """The budget ended during an evaluation, which is abandoned; a `BudgetGuard`'s block ends with it, quietly."""
+class BudgetSpent(BaseException):
+    """The budget ended during an evaluation or a save, which is abandoned; a `BudgetGuard`'s block ends with it.
+
+    No `Exception`, so that like KeyboardInterrupt it passes through code that catches those.
+    """
 
 
 class RunDirectoryError(FastbudgetError, RuntimeError):

@@ -48,9 +48,9 @@ def watchdogs_of(run_dir: Path) -> list[int]:
     found = []
     for process in Path("/proc").iterdir():
         try:
-            if process.name.isdigit() and (process / "comm").read_text() == "fb-watchdog\n":
-                if str(run_dir) in (process / "cmdline").read_bytes().decode():
-                    found.append(int(process.name))
+            is_watchdog = process.name.isdigit() and (process / "comm").read_text() == "fb-watchdog\n"
+            if is_watchdog and str(run_dir) in (process / "cmdline").read_bytes().decode():
+                found.append(int(process.name))
         except OSError:
             continue
     return found
@@ -214,6 +214,20 @@ def test_an_evaluation_that_runs_over_is_abandoned_and_the_block_left_quietly(tm
     assert guard.stop_reason == "budget" and time.monotonic() - begun < 2 + TICK_S
     record = read_ledger(tmp_path)
     assert record.last_reason == "budget" and record.total_billed_s <= 2 + TICK_S
+
+
+def test_a_save_that_runs_over_is_abandoned_and_the_one_before_is_intact(tmp_path: Path) -> None:
+    class StuckStore(fb.CheckpointStore):
+        def save(self, step: int, state: Any, metrics: Any = None) -> Path:
+            time.sleep(20 if step else 0)
+            return super().save(step, state, metrics)
+
+    store = StuckStore(tmp_path / "checkpoints", metric="accuracy")
+    with fb.BudgetGuard(fb.Budget(wall_hours=1 / 3600), run_dir=tmp_path, store=store) as guard:
+        guard.checkpoint({}, {"accuracy": 0.5})
+        guard.checkpoint({}, {"accuracy": 0.6})
+        pytest.fail("the save was not abandoned")
+    assert guard.stop_reason == "budget" and store.best() == store.latest() == store.paths()[0]
 
 
 @pytest.mark.parametrize("command", [["sh", "-c", "echo spent > out; exit 3"], "echo spent > out; exit 3"])
