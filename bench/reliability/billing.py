@@ -4,7 +4,8 @@
 
 A run's process is killed with SIGKILL at a random moment and started again, 20 times, then left to end by itself. The
 guard bills from the process's start (`started_at`); what it imports is imported before. True time is the kernel's:
-from the process's start to the moment its SIGKILL was sent, both CLOCK_BOOTTIME. Promised: within 1 s or 0.5%, whichever is more.
+from the process's start to the moment its SIGKILL was sent, both CLOCK_BOOTTIME. Promised: within 1 s or 0.5%,
+whichever is more.
 """
 
 from __future__ import annotations

@@ -290,9 +290,11 @@ class Trainer:
         if self.max_steps is not None and self.step >= self.max_steps:
             return False  # the last evaluation follows at once
         if self.evaluate_every is not None:
-            return self.step % self.evaluate_every == 0
-        since = guard.spent_s - self._train_s_at_evaluation
-        return since * _EVALUATION_SHARE / (1 - _EVALUATION_SHARE) >= guard.evaluation_upper_s
+            due = self.step % self.evaluate_every == 0
+        else:
+            since = guard.spent_s - self._train_s_at_evaluation
+            due = since * _EVALUATION_SHARE / (1 - _EVALUATION_SHARE) >= guard.evaluation_upper_s
+        return due and guard.may_evaluate(then_save=True, keep_reserve=True)
 
     def _in_eval_mode(self, function: Callable[[torch.nn.Module], Any] | None) -> Any:
         assert function is not None

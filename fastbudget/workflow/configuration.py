@@ -117,6 +117,9 @@ class RunConfiguration(_Section):
         return "max" if metrics_room.get(self.ranking_metric).higher_is_better else "min"
 
 
+_RATES = ("usd_per_device_hour", "watts_per_device")
+
+
 def load_configuration(path: Path, overrides: Mapping[str, Any] | None = None) -> RunConfiguration:
     """Read and check a configuration file.
 
@@ -133,7 +136,7 @@ def load_configuration(path: Path, overrides: Mapping[str, Any] | None = None) -
         if "budget" in document and not isinstance(budget, dict):
             raise ConfigurationError(f"{path}:{lines[('budget',)]}: budget must be a mapping, got {budget!r}.")
         # A limit from the command line replaces the file's limits; price and power stay.
-        rates = {key: value for key, value in (budget or {}).items() if key in ("usd_per_device_hour", "watts_per_device")}
+        rates = {key: value for key, value in (budget or {}).items() if key in _RATES}
         document = {**document, "budget": rates | dict(overrides)}
     _import_modules(document, path.parent)
     try:
