@@ -11,6 +11,7 @@ _SOURCES = {
     "Artifact": "inference",
     "Budget": "core",
     "BudgetGuard": "budget",
+    "BudgetSpent": "core",
     "BudgetTooSmallError": "core",
     "Calibration": "cost",
     "Candidate": "cost",
@@ -33,6 +34,7 @@ _SOURCES = {
     "Plan": "cost",
     "RunDirectoryError": "core",
     "SaveError": "core",
+    "SharedBudget": "budget",
     "Trainer": "training",
     "TrainingJob": "cost",
     "TrainingResult": "training",
@@ -63,8 +65,10 @@ if TYPE_CHECKING:
     from . import stats as stats
     from . import training as training
     from .budget import BudgetGuard as BudgetGuard
+    from .budget import SharedBudget as SharedBudget
     from .checkpoint import CheckpointStore as CheckpointStore
     from .core import Budget as Budget
+    from .core import BudgetSpent as BudgetSpent
     from .core import BudgetTooSmallError as BudgetTooSmallError
     from .core import CheckpointError as CheckpointError
     from .core import ConfigurationError as ConfigurationError

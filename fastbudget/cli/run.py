@@ -27,6 +27,8 @@ def run_command(
     max_wall_hours: Annotated[float | None, typer.Option(help="Hours on the clock.")] = None,
     max_usd: Annotated[float | None, typer.Option(help="Money; needs a price.")] = None,
     usd_per_device_hour: Annotated[float | None, typer.Option(help="Price of one device for an hour.")] = None,
+    max_kwh: Annotated[float | None, typer.Option(help="Energy of the devices; needs their power.")] = None,
+    watts_per_device: Annotated[float | None, typer.Option(help="Power of one device.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the run in RUN_DIR; its spending counts.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in RUN_DIR.")] = False,
     no_export: Annotated[bool, typer.Option("--no-export", help="Stop after the evaluation.")] = False,
@@ -42,6 +44,8 @@ def run_command(
             "wall_hours": max_wall_hours,
             "usd": max_usd,
             "usd_per_device_hour": usd_per_device_hour,
+            "kwh": max_kwh,
+            "watts_per_device": watts_per_device,
         }
         if resume and overwrite:
             raise typer.BadParameter("--resume and --overwrite exclude each other.")

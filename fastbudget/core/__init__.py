@@ -2,6 +2,7 @@
 
 from .budget import Budget, BudgetInSeconds
 from .errors import (
+    BudgetSpent,
     BudgetTooSmallError,
     CheckpointError,
     ConfigurationError,
@@ -19,6 +20,7 @@ from .young_daly import checkpoint_interval
 __all__ = [
     "Budget",
     "BudgetInSeconds",
+    "BudgetSpent",
     "BudgetTooSmallError",
     "CheckpointError",
     "ConfigurationError",

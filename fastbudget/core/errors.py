@@ -25,6 +25,13 @@ class BudgetTooSmallError(FastbudgetError, ValueError):
     """Not even one step, one save and one evaluation fit the budget; nothing was trained."""
 
 
+class BudgetSpent(BaseException):
+    """The budget ended during an evaluation or a save, which is abandoned; a `BudgetGuard`'s block ends with it.
+
+    No `Exception`, so that like KeyboardInterrupt it passes through code that catches those.
+    """
+
+
 class RunDirectoryError(FastbudgetError, RuntimeError):
     """The run directory holds something that the call must not touch, or lacks what it needs."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -15,7 +16,14 @@ import torch
 from ..budget import CHECKPOINT_DIR, BudgetGuard
 from ..checkpoint import Checkpoint, CheckpointStore
 from ..core.budget import Budget
-from ..core.errors import InvalidInputError, NonFiniteLossError, RunDirectoryError, one_of
+from ..core.errors import (
+    BudgetSpent,
+    BudgetTooSmallError,
+    InvalidInputError,
+    NonFiniteLossError,
+    RunDirectoryError,
+    one_of,
+)
 from .batch_stream import BatchStream, check_can_resume
 from .batches import batches_per_epoch, call_model, move, num_samples
 from .early_stopping import EarlyStopping
@@ -180,6 +188,7 @@ class Trainer:
             InvalidInputError: the checkpoint lacks a part of the state, or belongs to another model, optimizer or data.
             NonFiniteLossError: the loss or a parameter became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
+            BudgetTooSmallError: the budget ended before the first evaluation did.
         """
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
@@ -195,8 +204,12 @@ class Trainer:
         )
         with guard, closing(MetricsLog(self.run_dir, self._sinks)) as self._log:
             stream = self._start(guard, resume)
-            self._loop(guard, stream)
+            with contextlib.suppress(BudgetSpent):  # in an evaluation; the best checkpoint was evaluated before
+                self._loop(guard, stream)
             return self._finish(guard, stream)
+        raise BudgetTooSmallError(
+            f"The budget of {self.run_dir} ended before the first evaluation did. Raise it, or evaluate on less."
+        )
 
     def _start(self, guard: BudgetGuard, resume: bool) -> BatchStream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
@@ -231,8 +244,9 @@ class Trainer:
         if self._saved_at != self.step:
             if interrupted:  # every second counts: save without evaluating
                 self._save(guard, stream, None)
-            elif guard.may_evaluate(self._final_cost, then_save=True):
-                self._evaluate_and_save(guard, stream)
+            elif guard.may_evaluate(then_save=True):
+                with contextlib.suppress(BudgetSpent):
+                    self._evaluate_and_save(guard, stream)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
         last = guard.store.latest()
         best = guard.store.best() or last  # no evaluation gave a number: none is better than another
@@ -243,7 +257,8 @@ class Trainer:
         if not interrupted:
             self.model.load_state_dict(guard.store.load(best).state["model"])
             if self.final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
-                final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
+                with contextlib.suppress(BudgetSpent):
+                    final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,
@@ -357,9 +372,11 @@ class Trainer:
         if self.max_steps is not None and self.step >= self.max_steps:
             return False  # the last evaluation follows at once
         if self.evaluate_every is not None:
-            return self.step % self.evaluate_every == 0
-        since = guard.spent_s - self._train_s_at_evaluation
-        return since * _EVALUATION_SHARE / (1 - _EVALUATION_SHARE) >= guard.evaluation_upper_s
+            due = self.step % self.evaluate_every == 0
+        else:
+            since = guard.spent_s - self._train_s_at_evaluation
+            due = since * _EVALUATION_SHARE / (1 - _EVALUATION_SHARE) >= guard.evaluation_upper_s
+        return due and guard.may_evaluate(then_save=True, keep_reserve=True)
 
     def _in_eval_mode(self, function: Callable[[torch.nn.Module], Any] | None) -> Any:
         assert function is not None

@@ -58,6 +58,8 @@ class BudgetSection(_Section):
     wall_hours: float | None = None
     usd: float | None = None
     usd_per_device_hour: float | None = None
+    kwh: float | None = None
+    watts_per_device: float | None = None
 
     def value(self) -> Budget:
         """Return the budget; raises InvalidInputError when it isn't one."""
@@ -101,7 +103,7 @@ class RunConfiguration(_Section):
     @field_validator("budget")
     @classmethod
     def _usable_budget(cls, section: BudgetSection) -> BudgetSection:
-        section.value()
+        section.value().in_seconds()
         return section
 
     @property
@@ -113,6 +115,9 @@ class RunConfiguration(_Section):
     def ranking_mode(self) -> Literal["max", "min"]:
         """Whether a larger or a smaller value of it is better."""
         return "max" if metrics_room.get(self.ranking_metric).higher_is_better else "min"
+
+
+_RATES = ("usd_per_device_hour", "watts_per_device")
 
 
 def load_configuration(path: Path, overrides: Mapping[str, Any] | None = None) -> RunConfiguration:
@@ -130,9 +135,9 @@ def load_configuration(path: Path, overrides: Mapping[str, Any] | None = None) -
         budget = document.get("budget")
         if "budget" in document and not isinstance(budget, dict):
             raise ConfigurationError(f"{path}:{lines[('budget',)]}: budget must be a mapping, got {budget!r}.")
-        # A limit from the command line replaces the file's limits; the price stays.
-        price = {key: value for key, value in (budget or {}).items() if key == "usd_per_device_hour"}
-        document = {**document, "budget": price | dict(overrides)}
+        # A limit from the command line replaces the file's limits; price and power stay.
+        rates = {key: value for key, value in (budget or {}).items() if key in _RATES}
+        document = {**document, "budget": rates | dict(overrides)}
     _import_modules(document, path.parent)
     try:
         configuration = RunConfiguration.model_validate(document)
