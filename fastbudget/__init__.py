@@ -11,6 +11,7 @@ _SOURCES = {
     "Artifact": "inference",
     "Budget": "core",
     "BudgetGuard": "budget",
+    "BudgetSpent": "core",
     "BudgetTooSmallError": "core",
     "CheckpointStore": "checkpoint",
     "ConfigurationError": "core",
@@ -22,6 +23,7 @@ _SOURCES = {
     "NonFiniteLossError": "core",
     "RunDirectoryError": "core",
     "SaveError": "core",
+    "SharedBudget": "budget",
     "Trainer": "training",
     "TrainingResult": "training",
     "TransformerEstimate": "cost",
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
     from . import metrics as metrics
     from . import stats as stats
     from .budget import BudgetGuard as BudgetGuard
+    from .budget import SharedBudget as SharedBudget
     from .checkpoint import CheckpointStore as CheckpointStore
     from .core import Budget as Budget
+    from .core import BudgetSpent as BudgetSpent
     from .core import BudgetTooSmallError as BudgetTooSmallError
     from .core import ConfigurationError as ConfigurationError
     from .core import FastbudgetError as FastbudgetError

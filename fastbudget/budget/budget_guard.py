@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, TypeVar
 
 from ..checkpoint import CheckpointStore
 from ..core.budget import Budget
 from ..core.clock import Clock, SystemClock
-from ..core.errors import InvalidInputError
-from ..core.units import SECONDS_PER_HOUR
-from .ledger import Ledger, LedgerRecord, read_ledger
-from .reserves import DurationEstimate
+from ..core.errors import BudgetSpent, InvalidInputError
+from .finish_reserve import FinishReserve
+from .ledger import Ledger
+from .ledger_record import read_ledger
+from .metric_log import MetricLog
+from .rank_agreement import FollowingLedger, RankAgreement, find_ranks, is_sharded
+from .shared_budget import SharedBudget
+from .spending import spend_summary
+from .stop_signals import StopSignals
 
 T = TypeVar("T")
 
 CHECKPOINT_DIR = "checkpoints"
-_SIGNALS = {signal.SIGINT: "sigint", signal.SIGTERM: "sigterm"}
+STEP_METRICS_FILE = "step_metrics.jsonl"
+
+# The grace before the limit: time to leave an evaluation and close the ledger, and on long runs for an emergency save.
+_GRACE_SHARE, _LEAST_GRACE_S, _MOST_GRACE_S = 0.002, 0.1, 10.0
+# The system may take the processor away for this long at any time, however short the work.
+_JITTER_S = 0.05
+_MOST_SHARE_KEPT = 0.05
 
 
 class BudgetGuard:
     """Keeps a loop inside its budget. The clock starts when the ``with`` block opens.
 
-    A last evaluation and a last save are always kept in reserve, as long as the ones measured so far were, with a
-    margin for their spread. Spending by earlier sessions in the same run directory counts. While the guard is open,
-    SIGINT and SIGTERM ask the loop to stop after the current step; a second one has its usual effect.
+    The loop ends when one more step, the last save and the last evaluation might not fit: see `reserve_s`. A watchdog
+    process bills the run's time and holds the limit, whatever becomes of the loop: ``grace_s`` before it this process
+    gets a SIGTERM, at the limit it and its descendants are killed. The SIGTERM only sets `stop_reason`, except during
+    `evaluate`: that is abandoned, and the block left, quietly. Spending by earlier sessions in the same run directory
+    counts. While the guard is open, SIGINT and SIGTERM ask the loop to stop after the current step; a second one has
+    its usual effect.
+
+    In a ``torch.distributed`` run every rank makes the same guard and calls the same methods: rank 0 keeps the ledger
+    and decides, and all ranks stop at the same step. Their loaders must have the same length.
 
     Args:
         budget: What may be spent; the tightest limit rules.
         run_dir: Holds the ledger and ``checkpoints/``; made when missing.
-        num_devices: Devices held, busy or not.
+        num_devices: Devices held, busy or not; None: one for each rank.
         started_at: Seconds since the epoch from which time is billed; None: when the block opens.
         store: Where `checkpoint` saves; None: a store in ``run_dir`` that keeps the last two.
         final_evaluations: Evaluations the loop will make after it stops, in units of the measured ones.
         cool_down_share: Share of the budget left at which `should_cool_down` turns true.
-        clock: For tests.
+        shared: A budget that this run shares with others; both hold.
+        on_exhausted: Command that the watchdog runs once the budget is spent, also after a SIGKILL: a list of
+            arguments, or a string for the shell. It runs as soon as the guard closes. Its exit status goes into the
+            ledger, its output into ``on_exhausted.log``.
+        tick_s: Between two heartbeats of the watchdog.
+        grace_s: From the SIGTERM to the SIGKILL; None: 0.2% of the budget, between 0.1 and 10 s.
+        clock: For tests; without a watchdog.
+
+    Raises:
+        InvalidInputError: a value out of range.
     """
 
     def __init__(
@@ -48,77 +72,139 @@ class BudgetGuard:
         budget: Budget,
         *,
         run_dir: str | Path,
-        num_devices: int = 1,
+        num_devices: int | None = None,
         started_at: float | None = None,
         store: CheckpointStore | None = None,
         final_evaluations: float = 1.0,
         cool_down_share: float = 0.2,
+        shared: SharedBudget | None = None,
+        on_exhausted: list[str] | str | None = None,
+        tick_s: float = 0.25,
+        grace_s: float | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not 0 <= cool_down_share <= 1:
             raise InvalidInputError(f"cool_down_share must be between 0 and 1, got {cool_down_share}.")
-        self._clock = clock or SystemClock()
-        if started_at is not None and started_at > self._clock.wall():
+        if grace_s is not None and grace_s < 0:
+            raise InvalidInputError(f"grace_s must not be negative, got {grace_s}.")
+        self._wall = (clock or SystemClock()).wall
+        if started_at is not None and started_at > self._wall():
             raise InvalidInputError(f"started_at must not lie in the future, got {started_at}.")
+        self._ranks: RankAgreement | None = find_ranks()
+        if num_devices is None:
+            num_devices = self._ranks.world_size if self._ranks else 1
         self.budget = budget
+        self.limit = budget.in_seconds(num_devices)
         self.run_dir = Path(run_dir)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.store = store or CheckpointStore(self.run_dir / CHECKPOINT_DIR)
-        self.limit = budget.in_seconds(num_devices)
         self.num_devices = num_devices
         self.stop_reason: str | None = None
-        self._started_at = started_at
-        self._final_evaluations = final_evaluations
-        self._cool_down_share = cool_down_share
-        self._steps, self._saves, self._evaluations = (
-            DurationEstimate(),
-            DurationEstimate(),
-            DurationEstimate(),
-        )
+        self._started_at, self._shared, self._on_exhausted = started_at, shared, on_exhausted
+        self._cool_down_share, self._tick_s, self._clock = cool_down_share, tick_s, clock
+        self._grace_s = grace_s
+        self._reserve = FinishReserve(final_evaluations)
+        self._signals = StopSignals(self._on_signal)
         self._ledger: Ledger | None = None
-        self._old_handlers: dict[signal.Signals, Any] = {}
+        self._metric_log: MetricLog | None = None
+        self._limit_s = self.limit.seconds
+        self._saved_at_s = 0.0
+        self._look_again_ns = 0
+        self._elsewhere_ns = 0
+        self._is_evaluating = False
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> BudgetGuard:
-        self._ledger = Ledger(self.run_dir, num_devices=self.num_devices, clock=self._clock)
-        if self._started_at is not None:
-            self._ledger.add("before", self._clock.wall() - self._started_at)
+        self._ledger = ledger = self._start_billing()
         # What earlier sessions measured: a resumed run must keep its reserve from its first step on.
-        for phase, durations in (("evaluate", self._evaluations), ("checkpoint", self._saves)):
-            if not len(durations):
-                for seconds in self._ledger.before.measured_s.get(phase, ()):
-                    durations.add(seconds)
-        if self._ledger.before.total_billed_s and self.left_s < self.reserve_s:
+        self._reserve.learn(ledger.before.measured_s)
+        self._saved_at_s = ledger.spent_s()
+        if ledger.before.total_billed_s and self.left_s < self.reserve_s:
             warnings.warn(
-                f"The budget of {self.run_dir} is spent: earlier sessions used "
-                f"{self._ledger.before.total_billed_s:.1f} of {self.limit.seconds:.1f} s. Raise the budget, or give a "
-                "new run_dir for a new run.",
+                f"The budget of {self.run_dir} is spent: earlier sessions used {ledger.before.total_billed_s:.1f} of "
+                f"{self._limit_s:.1f} s. Raise the budget, or give a new run_dir for a new run.",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        self._ledger.enter("train")
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                self._old_handlers[number] = signal.signal(number, self._on_signal)
+        ledger.set_limit(self._limit_s, terminate=self._signals.install())
         return self
+
+    def _start_billing(self) -> Ledger:
+        if self._ranks is None:
+            return self._open_ledger_file()
+        opened: Any = None
+        if self._ranks.rank == 0:
+            try:
+                opened = self._open_ledger_file()
+            except Exception as error:
+                self._ranks.from_rank_0(error)
+                raise
+            self._ranks.from_rank_0((opened.spent_s(), self._limit_s))
+            return opened
+        before_s, self._limit_s = self._ranks.from_rank_0(None)
+        return FollowingLedger(
+            self.run_dir,
+            num_devices=self.num_devices,
+            before_s=before_s,
+            tick_s=self._tick_s,
+            grace_s=self._grace,
+            clock=self._clock,
+        )
+
+    def _open_ledger_file(self) -> Ledger:
+        before_s = 0.0 if self._started_at is None else self._wall() - self._started_at
+        ledger = Ledger(
+            self.run_dir,
+            num_devices=self.num_devices,
+            before_s=before_s,
+            tick_s=self._tick_s,
+            grace_s=self._grace,
+            on_exhausted=self._on_exhausted,
+            clock=self._clock,
+        )
+        if self._shared is not None:
+            try:
+                self._limit_s = self._shared.reserve(self.run_dir, self.limit.seconds, self.num_devices)
+            except BaseException:
+                ledger.close("error: BudgetTooSmallError")
+                raise
+        return ledger
+
+    @property
+    def _grace(self) -> float:
+        if self._grace_s is not None:
+            return self._grace_s
+        seconds = min(_MOST_GRACE_S, max(_LEAST_GRACE_S, _GRACE_SHARE * self._limit_s))
+        return min(seconds, _MOST_SHARE_KEPT * self._limit_s)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, handler in self._old_handlers.items():
-            signal.signal(number, handler)
-        self._old_handlers.clear()
-        if kind is not None and self.stop_reason is None:
+    ) -> bool:
+        self._signals.restore()
+        if self.stop_reason is None and kind is not None:
             self.stop_reason = f"error: {kind.__name__}"
-        self._open_ledger().close(self.stop_reason or "completed")
-        self._ledger = None
+        ledger = self._open_ledger()
+        try:
+            ledger.close(self.stop_reason or "completed")
+        finally:
+            self._ledger = None
+            if self._metric_log is not None:
+                self._metric_log.close()
+            if self._shared is not None and (self._ranks is None or self._ranks.rank == 0):
+                self._shared.settle(self.run_dir)
+        return kind is BudgetSpent
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        caught = signal.Signals(number)
-        self.stop_reason = _SIGNALS[caught]
-        # The second of its kind must not be swallowed: the loop may be stuck.
-        signal.signal(number, self._old_handlers.get(caught, signal.SIG_DFL))
+    def _on_signal(self, reason: str) -> bool:
+        """Note the wish to stop; returns whether it is a user's. The watchdog's ends an evaluation at once."""
+        if reason == "sigterm" and self._ledger is not None and self._ledger.deadline_is_near:
+            self.stop_reason = self.stop_reason or "budget"
+            if self._is_evaluating:
+                self._is_evaluating = False
+                raise BudgetSpent
+            return False
+        self.stop_reason = reason
+        return True
 
     def _open_ledger(self) -> Ledger:
         if self._ledger is None:
@@ -135,22 +221,30 @@ class BudgetGuard:
     @property
     def left_s(self) -> float:
         """Wall seconds left; negative when overspent."""
-        return self.limit.seconds - self.spent_s
+        return self._limit_s - self.spent_s
 
     @property
     def fraction_left(self) -> float:
         """Share of the budget left, in [0, 1]."""
-        return min(1.0, max(0.0, self.left_s / self.limit.seconds))
+        return min(1.0, max(0.0, self.left_s / self._limit_s))
 
     @property
     def reserve_s(self) -> float:
-        """Seconds kept back for one more step, the last save and the last evaluations."""
-        return self._steps.next_s() + self._saves.upper_s() + self._final_evaluations * self._evaluations.upper_s()
+        """Seconds kept back for one more step, the last save and the last evaluations, and the grace.
+
+        So much that the least is wasted on average: see `least_waste_s`. Work since the last save is at stake.
+        """
+        return self._reserve.least_waste_s(self.spent_s - self._saved_at_s) + self._kept_s
+
+    @property
+    def _kept_s(self) -> float:
+        """The grace, and what the system may take."""
+        return self._grace + min(_JITTER_S, _MOST_SHARE_KEPT * self._limit_s)
 
     @property
     def fraction_used(self) -> float:
         """Share spent of what training may use, which is the budget less the reserve; in [0, 1]."""
-        usable = self.limit.seconds - self.reserve_s
+        usable = self._limit_s - self._reserve.upper_s(1.5) - self._kept_s
         return min(1.0, max(0.0, self.spent_s / usable)) if usable > 0 else 1.0
 
     @property
@@ -161,66 +255,115 @@ class BudgetGuard:
     @property
     def typical_step_s(self) -> float | None:
         """Median of recent steps; None before the first."""
-        return self._steps.median_s()
+        return self._reserve.steps.median_s()
 
     @property
     def evaluation_upper_s(self) -> float:
         """What one evaluation and one save may take; 0 before the first."""
-        return self._evaluations.upper_s() + self._saves.upper_s()
+        return self._reserve.upper_s(2.0, evaluations=1.0, step=False)
 
-    def may_evaluate(self, evaluations: float = 1.0, *, then_save: bool = False) -> bool:
-        """Whether so many evaluations, and a save after them, fit in what is left."""
-        save = self._saves.upper_s() if then_save else 0.0
-        return self.left_s >= evaluations * self._evaluations.upper_s() + save
+    def may_evaluate(
+        self, evaluations: float = 1.0, *, then_save: bool = False, keep_reserve: bool = False
+    ) -> bool:
+        """Whether so many evaluations, and a save after them, fit in what is left, more likely than not.
+
+        Args:
+            evaluations: In units of the measured ones.
+            then_save: Whether a save follows.
+            keep_reserve: Whether the last ones must still fit afterwards: what to ask before one that can be left out.
+        """
+        needed = self._reserve.upper_s(0.5, evaluations=evaluations, saves=float(then_save), step=False)
+        kept = self._reserve.upper_s(1.5) + self._kept_s if keep_reserve else self._grace
+        return self.left_s - kept >= needed
 
     def may_continue(self) -> bool:
         """Whether one more step fits. Sets `stop_reason` when not: ``budget``, ``sigint`` or ``sigterm``."""
-        self._open_ledger().tick()
-        if self.stop_reason is None and self.left_s < self.reserve_s:
+        ledger = self._open_ledger()
+        if ledger.phase in ("init", "idle"):
+            ledger.enter("train")
+        return self._may_continue_at(ledger.now_ns())
+
+    def _may_continue_at(self, now_ns: int) -> bool:
+        if self._ranks is not None:
+            if not self._ranks.is_due():
+                return True
+        elif now_ns < self._look_again_ns and self.stop_reason is None:
+            return True
+        return self._look(now_ns)
+
+    def _look(self, now_ns: int) -> bool:
+        """Decide, and say when to look again: after a tick, or when the end may have come."""
+        ledger = self._open_ledger()
+        ledger.tick()
+        if self._metric_log is not None:
+            self._metric_log.flush()
+        left_s = self.left_s
+        if self.stop_reason is None and left_s < self.reserve_s and (self._ranks is None or self._ranks.rank == 0):
             self.stop_reason = "budget"
+        if self._ranks is not None:
+            left_for_steps = left_s - self.reserve_s
+            self.stop_reason = self._ranks.agree(self.stop_reason, left_for_steps, self.typical_step_s)
+        surely_s = left_s - self._reserve.most_s() - self._kept_s
+        self._look_again_ns = now_ns + int(max(0.0, min(self._tick_s, surely_s)) * 1e9)
         return self.stop_reason is None
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def steps(self, loader: Iterable[T]) -> Iterator[T]:
         """Yield the loader's batches while one more step fits. Waiting for a batch is part of its step."""
+        ledger = self._open_ledger()
         batches = iter(loader)
-        while self.may_continue():
-            begun = self._step_clock()
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            yield batch
-            self._steps.add(self._step_clock() - begun)
+        ledger.enter("train")
+        add_step, now = self._reserve.steps.add, ledger.now_ns
+        begun = now()
+        try:
+            while self._may_continue_at(begun):
+                self._elsewhere_ns = 0
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    break
+                yield batch
+                ended = now()
+                add_step((ended - begun - self._elsewhere_ns) / 1e9)
+                ledger.count_step()
+                begun = ended
+        finally:
+            if self._ledger is not None and ledger.phase == "train":
+                ledger.enter("idle")
 
     @contextmanager
     def timed_step(self) -> Iterator[None]:
         """Measure one step of a loop that doesn't use `steps`. Saves and evaluations inside don't count to it."""
-        begun = self._step_clock()
+        ledger = self._open_ledger()
+        self._elsewhere_ns = 0
+        begun = ledger.now_ns()
         yield
-        self._steps.add(self._step_clock() - begun)
+        self._reserve.steps.add((ledger.now_ns() - begun - self._elsewhere_ns) / 1e9)
+        ledger.count_step()
 
-    _elsewhere_s = 0.0
-
-    def _step_clock(self) -> float:
-        """Seconds that stand still during saves and evaluations."""
-        return self._clock.monotonic() - self._elsewhere_s
+    def log(self, **values: Any) -> None:
+        """Write numbers measured in a step to ``step_metrics.jsonl``, within a tick: a list append now."""
+        if self._metric_log is None:
+            self._metric_log = MetricLog(self.run_dir / STEP_METRICS_FILE)
+        self._metric_log.add((self._open_ledger().steps, values))
 
     @contextmanager
-    def _phase(self, name: str, durations: DurationEstimate | None) -> Iterator[None]:
+    def _phase(self, name: str, *, learn: bool) -> Iterator[None]:
         ledger = self._open_ledger()
+        before = ledger.phase
         ledger.enter(name)
-        start = self._clock.monotonic()
+        start = ledger.now_ns()
         try:
             yield
-            if durations is not None:
-                seconds = self._clock.monotonic() - start
-                durations.add(seconds)
+            if learn:
+                seconds = (ledger.now_ns() - start) / 1e9
+                self._reserve.add(name, seconds)
                 ledger.measured(name, seconds)
         finally:
-            self._elsewhere_s += self._clock.monotonic() - start
-            ledger.enter("train")
+            self._elsewhere_ns += ledger.now_ns() - start
+            self._look_again_ns = 0
+            ledger.enter(before)
 
     def evaluate(self, function: Callable[[], T], *, typical: bool = True) -> T:
         """Call ``function`` and bill its time as evaluation.
@@ -228,36 +371,51 @@ class BudgetGuard:
         Args:
             function: Evaluates.
             typical: Whether its duration says how long the others take; not so for a final one on more data.
+
+        Raises:
+            BudgetSpent: the budget ended meanwhile; the guard's block ends with it, so it needs no handling.
         """
-        with self._phase("evaluate", self._evaluations if typical else None):
-            return function()
+        with self._phase("evaluate", learn=typical):
+            self._is_evaluating = True
+            try:
+                return function()
+            finally:
+                self._is_evaluating = False
 
     def checkpoint(
         self, state: Mapping[str, Any], metrics: Mapping[str, float] | None = None, *, step: int | None = None
     ) -> Path:
-        """Save durably and bill the time as checkpointing. ``step`` defaults to one after the newest."""
-        if step is None:
-            existing = self.store.paths()
-            step = int(existing[-1].name.split("_")[1]) + 1 if existing else 0
-        with self._phase("checkpoint", self._saves):
-            return self.store.save(step, state, metrics)
+        """Save durably and bill the time as checkpointing.
+
+        In a distributed run all ranks call it: sharded states (DTensors) are saved by all together, others by rank 0.
+
+        Args:
+            state: Nested mapping of tensors and plain data; see `CheckpointStore.save`.
+            metrics: Measured on this state.
+            step: Defaults to one after the newest.
+        """
+        ranks = self._ranks
+        with self._phase("checkpoint", learn=True):
+            if step is None:
+                step = self._next_step() if ranks is None or ranks.rank == 0 else None
+                step = int(step if ranks is None else ranks.from_rank_0(step))
+            if ranks is None or ranks.rank == 0 or is_sharded(state):
+                path = self.store.save(step, state, metrics)
+            else:
+                path = self.store.directory / f"step_{step:012d}"
+        self.saved()
+        return path
+
+    def _next_step(self) -> int:
+        existing = self.store.paths()
+        return int(existing[-1].name.split("_")[1]) + 1 if existing else 0
+
+    def saved(self) -> None:
+        """Note that all work so far is durable, for a loop that saves by itself: a restart no longer loses it."""
+        self._open_ledger().saved()
+        self._saved_at_s = self.spent_s
 
     def spend(self) -> dict[str, Any]:
         """Return what the run has spent: seconds by phase, device-hours, money where a price is known."""
-        if self._ledger is not None:
-            self._ledger.enter("train")  # bills the phase under way, so that the file is up to date
-        return spend_summary(read_ledger(self.run_dir), self.budget, self.num_devices)
-
-
-def spend_summary(record: LedgerRecord, budget: Budget, num_devices: int) -> dict[str, Any]:
-    """Return a ledger as shown to users, beside the budget's limit in device-hours."""
-    limit = budget.in_seconds(num_devices)
-    return {
-        "device_hours": record.device_hours,
-        "budget_device_hours": limit.seconds * num_devices / SECONDS_PER_HOUR,
-        "ruling_limit": limit.ruling_limit,
-        "usd": budget.usd_for(record.device_hours),
-        "seconds_by_phase": dict(record.billed_s),
-        "unbilled_seconds_by_phase": dict(record.unbilled_s),
-        "sessions": record.sessions,
-    }
+        record = read_ledger(self.run_dir) if self._ledger is None else self._ledger.record()
+        return spend_summary(record, self.budget, self.num_devices)

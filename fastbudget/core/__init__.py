@@ -2,6 +2,7 @@
 
 from .budget import Budget, BudgetInSeconds
 from .errors import (
+    BudgetSpent,
     BudgetTooSmallError,
     ConfigurationError,
     FastbudgetError,
@@ -16,6 +17,7 @@ from .interval import Interval
 __all__ = [
     "Budget",
     "BudgetInSeconds",
+    "BudgetSpent",
     "BudgetTooSmallError",
     "ConfigurationError",
     "FastbudgetError",

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from .errors import InvalidInputError
 
 _SECONDS_PER_HOUR = 3600.0
+_JOULES_PER_KWH = 3.6e6
+_LIMITS = ("gpu_hours", "wall_hours", "usd", "kwh")
+_RATES = ("usd_per_device_hour", "watts_per_device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Budget:
         wall_hours: Hours on the clock.
         usd: Money; needs ``usd_per_device_hour``.
         usd_per_device_hour: Price of holding one device for an hour.
+        kwh: Energy of the devices; needs ``watts_per_device``, or a guard that measures power.
+        watts_per_device: Power of one device: its limit (TDP, an upper end), or what was measured on similar work.
 
     Raises:
         InvalidInputError: no limit, a limit that is not a positive finite number, or ``usd`` without a price.
@@ -36,9 +41,11 @@ class Budget:
     wall_hours: float | None = None
     usd: float | None = None
     usd_per_device_hour: float | None = None
+    kwh: float | None = None
+    watts_per_device: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("gpu_hours", "wall_hours", "usd", "usd_per_device_hour"):
+        for name in (*_LIMITS, *_RATES):
             value = getattr(self, name)
             if value is None:
                 continue
@@ -46,8 +53,8 @@ class Budget:
                 raise InvalidInputError(f"Budget: {name} must be a number, got {value!r}.")
             if not math.isfinite(value) or value <= 0:
                 raise InvalidInputError(f"Budget: {name} must be a finite number above 0, got {value!r}.")
-        if self.gpu_hours is None and self.wall_hours is None and self.usd is None:
-            raise InvalidInputError("Budget: give at least one limit: gpu_hours, wall_hours or usd.")
+        if all(getattr(self, name) is None for name in _LIMITS):
+            raise InvalidInputError("Budget: give at least one limit: gpu_hours, wall_hours, usd or kwh.")
         if self.usd is not None and self.usd_per_device_hour is None:
             raise InvalidInputError(
                 "Budget: usd needs usd_per_device_hour, the price of one device for an hour; give it, "
@@ -55,28 +62,46 @@ class Budget:
             )
 
     def in_seconds(self, num_devices: int = 1) -> BudgetInSeconds:
-        """Return the wall seconds a run holding ``num_devices`` devices may last, and which limit rules."""
+        """Return the wall seconds a run holding ``num_devices`` devices may last, and which limit rules.
+
+        Raises:
+            InvalidInputError: fewer than one device, or energy is limited and the power unknown.
+        """
         if num_devices < 1:
             raise InvalidInputError(f"num_devices must be at least 1, got {num_devices}.")
-        limits: dict[str, float] = {}
-        if self.gpu_hours is not None:
-            limits["gpu_hours"] = self.gpu_hours * _SECONDS_PER_HOUR / num_devices
+        limits = {name: seconds / num_devices for name, seconds in self.limits_in_device_seconds().items()}
         if self.wall_hours is not None:
             limits["wall_hours"] = self.wall_hours * _SECONDS_PER_HOUR
-        if self.usd is not None and self.usd_per_device_hour is not None:
-            limits["usd"] = self.usd / self.usd_per_device_hour * _SECONDS_PER_HOUR / num_devices
         ruling = min(limits, key=lambda name: limits[name])
         return BudgetInSeconds(limits[ruling], ruling)
+
+    def limits_in_device_seconds(self) -> dict[str, float]:
+        """Return the limits that devices use up together, as device-seconds by name: all but ``wall_hours``.
+
+        Raises:
+            InvalidInputError: energy is limited and the power unknown.
+        """
+        limits: dict[str, float] = {}
+        if self.gpu_hours is not None:
+            limits["gpu_hours"] = self.gpu_hours * _SECONDS_PER_HOUR
+        if self.usd is not None and self.usd_per_device_hour is not None:
+            limits["usd"] = self.usd / self.usd_per_device_hour * _SECONDS_PER_HOUR
+        if self.kwh is not None:
+            if self.watts_per_device is None:
+                raise InvalidInputError(
+                    "Budget: kwh needs watts_per_device to become time; give the device's power limit, or what it draws."
+                )
+            limits["kwh"] = self.kwh * _JOULES_PER_KWH / self.watts_per_device
+        return limits
 
     def usd_for(self, device_hours: float) -> float | None:
         """Return the price of so many device-hours, or None when no price is known."""
         return None if self.usd_per_device_hour is None else device_hours * self.usd_per_device_hour
 
+    def kwh_for(self, device_hours: float) -> float | None:
+        """Return the energy of so many device-hours, or None when no power is known."""
+        return None if self.watts_per_device is None else device_hours * self.watts_per_device / 1000
+
     def to_json(self) -> dict[str, float | None]:
         """Return the limits as given."""
-        return {
-            "gpu_hours": self.gpu_hours,
-            "wall_hours": self.wall_hours,
-            "usd": self.usd,
-            "usd_per_device_hour": self.usd_per_device_hour,
-        }
+        return {name: getattr(self, name) for name in (*_LIMITS, *_RATES)}

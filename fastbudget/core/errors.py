@@ -25,6 +25,10 @@ class BudgetTooSmallError(FastbudgetError, ValueError):
     """Not even one step, one save and one evaluation fit the budget; nothing was trained."""
 
 
+class BudgetSpent(BaseException):  # noqa: N818 - no error: like KeyboardInterrupt, it ends what runs
+    """The budget ended during an evaluation, which is abandoned; a `BudgetGuard`'s block ends with it, quietly."""
+
+
 class RunDirectoryError(FastbudgetError, RuntimeError):
     """The run directory holds something that the call must not touch, or lacks what it needs."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -17,7 +18,13 @@ import torch
 from ..budget import CHECKPOINT_DIR, BudgetGuard
 from ..checkpoint import CheckpointStore
 from ..core.budget import Budget
-from ..core.errors import InvalidInputError, NonFiniteLossError, RunDirectoryError
+from ..core.errors import (
+    BudgetSpent,
+    BudgetTooSmallError,
+    InvalidInputError,
+    NonFiniteLossError,
+    RunDirectoryError,
+)
 from .batches import BatchStream, call_model, check_can_start_anew, move, num_samples
 from .losses import Loss, check_scalar, resolve_loss
 from .optimizers import OptimizerFactory, build_optimizer
@@ -148,6 +155,7 @@ class Trainer:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
             NonFiniteLossError: the loss became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
+            BudgetTooSmallError: the budget ended before the first evaluation did.
         """
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
@@ -164,8 +172,12 @@ class Trainer:
         with guard, (self.run_dir / METRICS_FILE).open("a") as log:
             self._log = log
             stream = self._start(guard, resume)
-            self._loop(guard, stream)
+            with contextlib.suppress(BudgetSpent):  # in an evaluation; the best checkpoint was evaluated before
+                self._loop(guard, stream)
             return self._finish(guard, stream)
+        raise BudgetTooSmallError(
+            f"The budget of {self.run_dir} ended before the first evaluation did. Raise it, or evaluate on less."
+        )
 
     def _start(self, guard: BudgetGuard, resume: bool) -> BatchStream:
         self.model.train()
@@ -197,8 +209,9 @@ class Trainer:
         if self._saved_at != self.step:
             if interrupted:  # every second counts: save without evaluating
                 self._save(guard, stream, None)
-            elif guard.may_evaluate(self._final_cost, then_save=True):
-                self._save(guard, stream, self._evaluate(guard))
+            elif guard.may_evaluate(then_save=True):
+                with contextlib.suppress(BudgetSpent):
+                    self._save(guard, stream, self._evaluate(guard))
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
         last = guard.store.latest()
         best = guard.store.best() or last  # no evaluation gave a number: none is better than another
@@ -209,7 +222,8 @@ class Trainer:
         if not interrupted:
             self.model.load_state_dict(guard.store.load(best).state["model"])
             if self.final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
-                final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
+                with contextlib.suppress(BudgetSpent):
+                    final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,

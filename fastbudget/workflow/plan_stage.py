@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..budget import DurationEstimate
+from ..budget import FinishReserve
 from ..checkpoint import CheckpointStore
 from ..core.errors import BudgetTooSmallError
 from ..core.interval import Interval
@@ -337,10 +337,7 @@ def _counts(model: torch.nn.Module, traced: Trace | None) -> dict[str, int | Non
 
 def _reserve(calibration: Calibration) -> float:
     """What the guard will keep back at first, from the same durations."""
-
-    def upper(seconds: float) -> float:
-        estimate = DurationEstimate()
-        estimate.add(seconds)
-        return estimate.upper_s()
-
-    return upper(calibration.save_s) + upper(calibration.evaluation_s) + upper(calibration.final_evaluation_s)
+    reserve = FinishReserve(1.0 + calibration.final_evaluation_s / calibration.evaluation_s)
+    reserve.add("evaluate", calibration.evaluation_s)
+    reserve.add("checkpoint", calibration.save_s)
+    return reserve.upper_s(1.5)
