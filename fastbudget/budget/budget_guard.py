@@ -262,9 +262,7 @@ class BudgetGuard:
         """What one evaluation and one save may take; 0 before the first."""
         return self._reserve.upper_s(2.0, evaluations=1.0, step=False)
 
-    def may_evaluate(
-        self, evaluations: float = 1.0, *, then_save: bool = False, keep_reserve: bool = False
-    ) -> bool:
+    def may_evaluate(self, evaluations: float = 1.0, *, then_save: bool = False, keep_reserve: bool = False) -> bool:
         """Whether so many evaluations, and a save after them, fit in what is left, more likely than not.
 
         Args:
@@ -349,7 +347,13 @@ class BudgetGuard:
         self._metric_log.add((self._open_ledger().steps, values))
 
     @contextmanager
-    def _phase(self, name: str, *, learn: bool) -> Iterator[None]:
+    def phase(self, name: str, *, learn: bool = True) -> Iterator[None]:
+        """Bill the block as ``evaluate`` or ``checkpoint``, for a loop that does these by itself.
+
+        Args:
+            name: The phase.
+            learn: Whether its duration says how long the next one takes.
+        """
         ledger = self._open_ledger()
         before = ledger.phase
         ledger.enter(name)
@@ -375,7 +379,7 @@ class BudgetGuard:
         Raises:
             BudgetSpent: the budget ended meanwhile; the guard's block ends with it, so it needs no handling.
         """
-        with self._phase("evaluate", learn=typical):
+        with self.phase("evaluate", learn=typical):
             self._is_evaluating = True
             try:
                 return function()
@@ -395,7 +399,7 @@ class BudgetGuard:
             step: Defaults to one after the newest.
         """
         ranks = self._ranks
-        with self._phase("checkpoint", learn=True):
+        with self.phase("checkpoint", learn=True):
             if step is None:
                 step = self._next_step() if ranks is None or ranks.rank == 0 else None
                 step = int(step if ranks is None else ranks.from_rank_0(step))
@@ -409,6 +413,15 @@ class BudgetGuard:
     def _next_step(self) -> int:
         existing = self.store.paths()
         return int(existing[-1].name.split("_")[1]) + 1 if existing else 0
+
+    def expect(self, name: str, seconds: float) -> None:
+        """Tell how long the first ``evaluate`` or ``checkpoint`` may take, so that it is kept back before any is seen."""
+        self._reserve.add(name, seconds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the watchdog announced the limit: what runs now will not end in time."""
+        return self._ledger is not None and self._ledger.deadline_is_near
 
     def saved(self) -> None:
         """Note that all work so far is durable, for a loop that saves by itself: a restart no longer loses it."""

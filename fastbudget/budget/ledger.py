@@ -202,9 +202,7 @@ class Ledger:
             unrecorded = last.tick_s
             if last.version > 1:
                 last.reason = "machine lost"
-                self._write(
-                    "close", session=last.number, reason=last.reason, seconds=last.spent_s, steps=last.steps
-                )
+                self._write("close", session=last.number, reason=last.reason, seconds=last.spent_s, steps=last.steps)
         if last.version > 1 and last.reason not in _SAVED_AT_THE_END:
             lost = last.unsaved_s()
         if lost or unrecorded:

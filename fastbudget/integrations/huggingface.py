@@ -93,9 +93,7 @@ class BudgetCallback(TrainerCallback):  # type: ignore[misc]
         """Leave an evaluation that the budget no longer covers."""
         self._events.check_deadline()
 
-    def on_evaluate(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """The evaluation is over; a save may follow."""
         self._events.leave_phase()
         if control.should_save or (
@@ -103,9 +101,7 @@ class BudgetCallback(TrainerCallback):  # type: ignore[misc]
         ):
             self._events.enter_phase("checkpoint")
 
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """The save is over: a restart loses nothing before it."""
         self._events.leave_phase()
         self.guard.saved()

@@ -65,16 +65,11 @@ class BudgetCallback(Callback):  # type: ignore[misc]
 
         trainer.save_checkpoint = measured_save
 
-    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Measure the few batches of the sanity check."""
-        self._sanity_began_s = time.monotonic()
-
     def on_sanity_check_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Expect a validation to take as long, batch for batch."""
-        checked = sum(trainer.num_sanity_val_batches)
+        """Expect a validation to take as long, batch for batch, as the last batch of the sanity check."""
         everything = sum(trainer.num_val_batches)
-        if checked and everything < float("inf"):
-            self.guard.expect("evaluate", (time.monotonic() - self._sanity_began_s) / checked * everything)
+        if everything < float("inf"):
+            self.guard.expect("evaluate", self._batch_s * everything)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the first step, if it fits."""
@@ -101,6 +96,12 @@ class BudgetCallback(Callback):  # type: ignore[misc]
         if not trainer.sanity_checking:
             self._events.enter_phase("evaluate")
 
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Measure a batch of the sanity check."""
+        self._batch_began_s = time.monotonic()
+
     def on_validation_batch_end(
         self,
         trainer: Trainer,
@@ -111,6 +112,7 @@ class BudgetCallback(Callback):  # type: ignore[misc]
         dataloader_idx: int = 0,
     ) -> None:
         """Leave a validation that the budget no longer covers."""
+        self._batch_s = time.monotonic() - self._batch_began_s
         self._events.check_deadline()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
