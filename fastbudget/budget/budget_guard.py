@@ -348,7 +348,13 @@ class BudgetGuard:
         self._metric_log.add((self._open_ledger().steps, values))
 
     @contextmanager
-    def _phase(self, name: str, *, learn: bool) -> Iterator[None]:
+    def phase(self, name: str, *, learn: bool = True) -> Iterator[None]:
+        """Bill the block as ``evaluate`` or ``checkpoint``, for a loop that does these by itself.
+
+        Args:
+            name: The phase.
+            learn: Whether its duration says how long the next one takes.
+        """
         ledger = self._open_ledger()
         before = ledger.phase
         ledger.enter(name)
@@ -377,7 +383,7 @@ class BudgetGuard:
         Raises:
             BudgetSpent: the budget ended meanwhile; the guard's block ends with it, so it needs no handling.
         """
-        with self._phase("evaluate", learn=typical):
+        with self.phase("evaluate", learn=typical):
             return function()
 
     def checkpoint(
@@ -396,7 +402,7 @@ class BudgetGuard:
             BudgetSpent: as in `evaluate`; what was saved before is intact.
         """
         ranks = self._ranks
-        with self._phase("checkpoint", learn=True):
+        with self.phase("checkpoint", learn=True):
             if step is None:
                 step = self._next_step() if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
@@ -410,6 +416,15 @@ class BudgetGuard:
     def _next_step(self) -> int:
         existing = self.store.paths()
         return int(existing[-1].name.split("_")[1]) + 1 if existing else 0
+
+    def expect(self, name: str, seconds: float) -> None:
+        """Tell how long the first ``evaluate`` or ``checkpoint`` may take, so that it is kept back before any is seen."""
+        self._reserve.add(name, seconds)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the watchdog announced the limit: what runs now will not end in time."""
+        return self._ledger is not None and self._ledger.deadline_is_near
 
     def saved(self) -> None:
         """Note that all work so far is durable, for a loop that saves by itself: a restart no longer loses it."""
