@@ -418,7 +418,7 @@ class BudgetGuard:
         return int(existing[-1].name.split("_")[1]) + 1 if existing else 0
 
     def expect(self, name: str, seconds: float) -> None:
-        """Tell how long the first ``evaluate`` or ``checkpoint`` may take, so that it is kept back before any is seen."""
+        """Tell how long the first ``evaluate`` or ``checkpoint`` may take, to keep it back before any is seen."""
         self._reserve.add(name, seconds)
 
     @property

@@ -19,7 +19,7 @@ except ImportError as error:
     ) from error
 
 
-class BudgetCallback(TrainerCallback):  # type: ignore[misc]
+class BudgetCallback(TrainerCallback):
     """Stops a `transformers.Trainer` so that its last evaluation and save still fit the budget.
 
     The clock starts with ``train()``. When the budget is near its end, the trainer evaluates and saves once more, as
@@ -57,7 +57,7 @@ class BudgetCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Start the clock."""
         self._is_first = self._measure_first
-        self._events.begin(Path(self._run_dir or args.output_dir))
+        self._events.begin(Path(self._run_dir or str(args.output_dir)))
         control.should_training_stop = not self._events.step_ended()
 
     def on_step_end(

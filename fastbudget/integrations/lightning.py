@@ -20,7 +20,7 @@ except ImportError as error:
     ) from error
 
 
-class BudgetCallback(Callback):  # type: ignore[misc]
+class BudgetCallback(Callback):
     """Stops a Lightning `Trainer` so that its last validation and save still fit the budget.
 
     Lightning's own ``Timer`` stops after a batch and then validates beyond its time. Here validations and saves are
@@ -63,7 +63,7 @@ class BudgetCallback(Callback):  # type: ignore[misc]
             self._has_saved = True
             self.guard.saved()
 
-        trainer.save_checkpoint = measured_save
+        trainer.save_checkpoint = measured_save  # type: ignore[method-assign]
 
     def on_sanity_check_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Expect a validation to take as long, batch for batch, as the last batch of the sanity check."""
