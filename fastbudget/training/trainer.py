@@ -155,7 +155,7 @@ class Trainer:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
             NonFiniteLossError: the loss became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
-            BudgetTooSmallError: the budget ended before the first evaluation did.
+            BudgetTooSmallError: the budget ended before the first evaluation was saved.
         """
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
@@ -172,11 +172,11 @@ class Trainer:
         with guard, (self.run_dir / METRICS_FILE).open("a") as log:
             self._log = log
             stream = self._start(guard, resume)
-            with contextlib.suppress(BudgetSpent):  # in an evaluation; the best checkpoint was evaluated before
+            with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
             return self._finish(guard, stream)
         raise BudgetTooSmallError(
-            f"The budget of {self.run_dir} ended before the first evaluation did. Raise it, or evaluate on less."
+            f"The budget of {self.run_dir} ended before the first evaluation was saved. Raise it, or evaluate on less."
         )
 
     def _start(self, guard: BudgetGuard, resume: bool) -> BatchStream:
@@ -188,7 +188,8 @@ class Trainer:
             if self.metric in checkpoint.metrics:
                 self._train_s_at_evaluation = guard.spent_s
             else:
-                self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
+                with contextlib.suppress(BudgetSpent):
+                    self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
         stream = BatchStream(self.train_data, seed=self.seed)
         self._save(guard, stream, self._evaluate(guard))
@@ -207,10 +208,10 @@ class Trainer:
         self._read_losses()
         interrupted = guard.stop_reason in ("sigint", "sigterm")
         if self._saved_at != self.step:
-            if interrupted:  # every second counts: save without evaluating
-                self._save(guard, stream, None)
-            elif guard.may_evaluate(then_save=True):
-                with contextlib.suppress(BudgetSpent):
+            with contextlib.suppress(BudgetSpent):
+                if interrupted:  # every second counts: save without evaluating
+                    self._save(guard, stream, None)
+                elif guard.may_evaluate(then_save=True):
                     self._save(guard, stream, self._evaluate(guard))
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
         last = guard.store.latest()
