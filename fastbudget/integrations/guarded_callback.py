@@ -20,8 +20,8 @@ class EventGuard:
     """
 
     def __init__(self, budget: Budget, guard_options: dict[str, Any]) -> None:
-        # An evaluation of another trainer can't be left quietly: a little more than one is kept back.
-        self._budget, self._options = budget, {"final_evaluations": 1.25, **guard_options}
+        # An evaluation of another trainer can't be left quietly: time for one and a half is kept back.
+        self._budget, self._options = budget, {"final_evaluations": 1.5, **guard_options}
         self._open = ExitStack()
         self._step = ExitStack()
         self._phase = ExitStack()
