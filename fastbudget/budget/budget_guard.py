@@ -233,7 +233,12 @@ class BudgetGuard:
 
         So much that the least is wasted on average: see `least_waste_s`. Work since the last save is at stake.
         """
-        return self._reserve.least_waste_s(self.spent_s - self._saved_at_s) + self._kept_s
+        return self._reserve.least_waste_s(self.unsaved_s) + self._kept_s
+
+    @property
+    def unsaved_s(self) -> float:
+        """Billed wall seconds since the last durable checkpoint: what a restart loses."""
+        return self.spent_s - self._saved_at_s
 
     @property
     def _kept_s(self) -> float:

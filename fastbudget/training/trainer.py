@@ -97,6 +97,9 @@ class Trainer:
         decay_over: What progress means to the schedule: ``"steps"`` of max_steps, which repeats exactly; or the
             ``"budget"`` where it is further along than the steps, so that a run it cuts short still ends annealed.
         evaluate_every: Steps between evaluations; None: as often as a quarter of the spend allows.
+        checkpoint_every: Steps between saves, beside those that follow each evaluation; None: as ``mtbf_s`` says.
+        mtbf_s: Expected seconds between interruptions (a preempted or failing machine). Saves between evaluations are
+            then made as often as wastes least, by Young and Daly; None: none.
         clip_grad_norm: Largest gradient norm; None: no clipping.
         num_devices: Devices this run holds.
         seed: Of batch order and of torch's generators.
@@ -128,6 +131,8 @@ class Trainer:
         schedule: LearningRateSchedule | None = None,
         decay_over: Literal["steps", "budget"] | None = None,
         evaluate_every: int | None = None,
+        checkpoint_every: int | None = None,
+        mtbf_s: float | None = None,
         clip_grad_norm: float | None = None,
         num_devices: int = 1,
         seed: int = 0,
@@ -135,13 +140,15 @@ class Trainer:
     ) -> None:
         for name, value in (
             ("max_steps", max_steps), ("max_epochs", max_epochs), ("grad_accumulation", grad_accumulation),
-            ("evaluate_every", evaluate_every),
+            ("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every),
         ):  # fmt: skip
             if value is not None and value < 1:
                 raise InvalidInputError(f"{name} must be at least 1, got {value}.")
         for name, choice, known in (("on_nonfinite", on_nonfinite, ("raise", "skip")), ("mode", mode, ("max", "min"))):
             if choice not in known:
                 raise InvalidInputError(f"{name} must be one of {one_of(known)}, got {choice!r}.")
+        if mtbf_s is not None and not mtbf_s > 0:
+            raise InvalidInputError(f"mtbf_s must be above 0 seconds, got {mtbf_s}.")
         if early_stopping is not None and early_stopping.mode != mode:
             raise InvalidInputError(f"early_stopping has mode {early_stopping.mode!r} and the trainer {mode!r}.")
         check_can_resume(train_data, "train_data")
@@ -162,6 +169,7 @@ class Trainer:
         self.schedule = schedule or LearningRateSchedule()
         self.decay_over = decay_over
         self.evaluate_every, self.clip_grad_norm = evaluate_every, clip_grad_norm
+        self.checkpoint_every, self.mtbf_s = checkpoint_every, mtbf_s
         self.num_devices, self.seed = num_devices, seed
         self.on_nonfinite, self.early_stopping = on_nonfinite, early_stopping
         self.step = 0
@@ -174,6 +182,7 @@ class Trainer:
         self._skips_in_a_row = 0
         self._train_s_at_evaluation = 0.0
         self._saved_at = -1
+        self._save_interval_s: float | None = None
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
@@ -234,6 +243,8 @@ class Trainer:
                 guard.stop_reason = guard.stop_reason or self.early_stopping.stop_reason
             if not guard.may_continue():
                 return
+            if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
+                self._save(guard, stream, None)
             with guard.timed_step():
                 stepped = self._train_step(guard, stream)
             if stepped and self._evaluation_due(guard):
@@ -379,6 +390,13 @@ class Trainer:
             due = since * _EVALUATION_SHARE / (1 - _EVALUATION_SHARE) >= guard.evaluation_upper_s
         return due and guard.may_evaluate(then_save=True, keep_reserve=True)
 
+    def _save_due(self, guard: BudgetGuard) -> bool:
+        if self._saved_at == self.step:
+            return False
+        if self.checkpoint_every is not None:
+            return self.step % self.checkpoint_every == 0
+        return self._save_interval_s is not None and guard.unsaved_s >= self._save_interval_s
+
     def _in_eval_mode(self, function: Callable[[torch.nn.Module], Any] | None) -> Any:
         assert function is not None
         modes = [(module, module.training) for module in self.model.modules()]
@@ -417,6 +435,8 @@ class Trainer:
         self._log.flush()  # the history up to this step must not be newer on disk than the state
         guard.checkpoint(self._state(stream), metrics, step=self.step)
         self._saved_at = self.step
+        if self.mtbf_s is not None:
+            self._save_interval_s = guard.store.interval_s(self.mtbf_s)
 
     def _state(self, stream: BatchStream) -> dict[str, Any]:
         return {

@@ -413,3 +413,43 @@ def test_evaluations_that_give_no_number_end_with_the_last_checkpoint_and_valid_
     assert result.best_checkpoint == result.last_checkpoint and result.best_metrics == {}
     lines = [json.loads(line, parse_constant=pytest.fail) for line in (tmp_path / "metrics.jsonl").open()]
     assert lines[0]["metrics"] == {"score": None}
+
+
+def saved_steps(tmp_path: Path, **options: Any) -> list[int]:
+    """Train 10 steps with one evaluation in the end; return what was saved when."""
+    steps: list[int] = []
+
+    class Watched(CheckpointStore):
+        def save(self, step: int, *args: Any, **kwargs: Any) -> Path:
+            steps.append(step)
+            return super().save(step, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastbudget.training.trainer.CheckpointStore", Watched)
+        result = fb.Trainer(
+            model=make_model(), optimizer="sgd", optimizer_options={"lr": 0.1}, loss="cross_entropy",
+            train_data=DataLoader(make_data(), batch_size=10), budget=PLENTY, run_dir=tmp_path, evaluate=score,
+            metric="accuracy", max_steps=10, evaluate_every=100, **options,
+        ).fit()  # fmt: skip
+    assert result.last_checkpoint.name.endswith("10")
+    assert CheckpointStore(tmp_path / "checkpoints").describe(result.last_checkpoint)[1], "the last one is evaluated"
+    return steps
+
+
+def test_saves_between_evaluations_come_as_often_as_asked(tmp_path: Path) -> None:
+    assert saved_steps(tmp_path / "none") == [0, 10]
+    assert saved_steps(tmp_path / "some", checkpoint_every=5) == [0, 5, 10]
+    assert saved_steps(tmp_path / "many", checkpoint_every=1) == list(range(11))
+
+
+def test_saves_come_as_often_as_the_machine_fails(tmp_path: Path) -> None:
+    assert saved_steps(tmp_path / "reliable", mtbf_s=1e12) == [0, 10]
+    assert saved_steps(tmp_path / "dying", mtbf_s=1e-9) == list(range(11))
+
+
+def test_mtbf_must_be_positive() -> None:
+    with pytest.raises(fb.InvalidInputError, match="mtbf_s must be above 0 seconds, got 0"):
+        fb.Trainer(
+            model=make_model(), train_data=DataLoader(make_data()), budget=PLENTY, run_dir="unused", evaluate=score,
+            metric="accuracy", mtbf_s=0,
+        )  # fmt: skip
