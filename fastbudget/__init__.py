@@ -16,6 +16,7 @@ _SOURCES = {
     "CheckpointError": "core",
     "CheckpointStore": "checkpoint",
     "ClaimReport": "cost",
+    "ComputeAllocation": "cost",
     "ConfigurationError": "core",
     "EvaluationRecord": "evaluation",
     "FastbudgetError": "core",
@@ -35,6 +36,7 @@ _SOURCES = {
     "calibrate": "cost",
     "check_claim": "cost",
     "checkpoint_interval": "core",
+    "compute_optimal": "cost",
     "estimate": "cost",
     "estimate_inference": "cost",
     "estimate_transformer": "cost",
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from .core import checkpoint_interval as checkpoint_interval
     from .cost import Calibration as Calibration
     from .cost import ClaimReport as ClaimReport
+    from .cost import ComputeAllocation as ComputeAllocation
     from .cost import InferenceEstimate as InferenceEstimate
     from .cost import JobConditions as JobConditions
     from .cost import JobCost as JobCost
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
     from .cost import TransformerEstimate as TransformerEstimate
     from .cost import calibrate as calibrate
     from .cost import check_claim as check_claim
+    from .cost import compute_optimal as compute_optimal
     from .cost import estimate as estimate
     from .cost import estimate_inference as estimate_inference
     from .cost import estimate_transformer as estimate_transformer

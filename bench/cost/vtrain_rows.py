@@ -44,6 +44,7 @@ def read_vtrain(path: Path) -> list[MeasuredStep]:
                     device=find_device("a100-80gb"),
                     software="Megatron-DeepSpeed 2022",
                     seconds=float(row["iteration_time_ms"]) / 1e3,
+                    noise=0.01,
                 )
             )
     return steps
@@ -82,10 +83,8 @@ def held_out_errors(steps: Sequence[MeasuredStep], *, seeds: int, fitted: int = 
     for seed in range(seeds):
         order = np.random.default_rng(seed).permutation(len(steps))
         chosen = [steps[index] for index in order[:fitted]]
-        constants, _ = fit_constants(
-            chosen, prior=prior_constants(), free=_FREE, noise=0.01, evaluations=40, prior_width=2.5
-        )
-        errors = np.abs(np.expm1(log_errors([steps[index] for index in order[fitted:]], constants)))
+        found = fit_constants(chosen, prior=prior_constants(), free=_FREE, iterations=25, prior_width=2.5)
+        errors = np.abs(np.expm1(log_errors([steps[index] for index in order[fitted:]], found.constants)))
         results.append(
             {
                 "seed": seed,

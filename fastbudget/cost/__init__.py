@@ -17,10 +17,13 @@ from .memory_estimate import MemoryEstimate, MemoryTimeline, PeakTensor
 from .module_time.module_step_time import ModuleStepTime
 from .runtime.calibration import Calibration
 from .runtime.operation_times import OperationTimes
+from .runtime.step_time import StepTime, estimate_step_time
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
 from .trace.measured_memory import measure_step
 from .trace.operation_table import OperationTable
 from .trace.tracing import Trace, trace_step
+from .transformer.compute_allocation import ComputeAllocation, compute_optimal
+from .transformer.training_layout import TrainingLayout
 from .transformer.transformer_config import known_presets, read_transformer
 from .transformer.transformer_estimation import TransformerEstimate, estimate_transformer
 from .transformer.transformer_memory import StageMemory, TransformerMemory
@@ -36,6 +39,7 @@ __all__ = [
     "Calibration",
     "Claim",
     "ClaimReport",
+    "ComputeAllocation",
     "Estimate",
     "Finding",
     "InferenceEstimate",
@@ -48,16 +52,20 @@ __all__ = [
     "OperationTimes",
     "PeakTensor",
     "StageMemory",
+    "StepTime",
     "Trace",
     "TrainingJob",
+    "TrainingLayout",
     "TransformerEstimate",
     "TransformerMemory",
     "TransformerShape",
     "account_job",
     "calibrate",
     "check_claim",
+    "compute_optimal",
     "estimate",
     "estimate_inference",
+    "estimate_step_time",
     "estimate_transformer",
     "job_cost",
     "known_presets",

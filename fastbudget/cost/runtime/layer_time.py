@@ -99,7 +99,7 @@ class LayerTimes:
         passes = self.rates.constants.head_passes
         if layout.mode == "train":
             loss = "fused" if layout.loss == "eager" and self._is_fused else layout.loss
-            passes *= {"eager": 1.5, "shifted": 2.0, "fused": 0.7, "chunked": 0.7}[loss]
+            passes *= {"eager": 1.0, "shifted": 1.3, "fused": 0.4, "chunked": 0.4}[loss]
         return LayerSeconds(
             matrix=gemm_seconds(rows, max(int(columns), 1), shape.embedding_width, self.rates),
             memory=memory_seconds(rows * columns * _WIDTH * passes, self.rates),
@@ -176,7 +176,7 @@ class LayerTimes:
             casts = constants.cast_passes * (1.0 if self._is_fused else _UNFUSED_CASTS)
             moved += self.tokens * inputs * layout.compute_bytes * casts
         if layout.quantized_base:
-            moved += block.num_params(self.shape.hidden) / tensor * _DEQUANTIZED_BYTES
+            moved += block.num_params(self.shape.hidden) / tensor * _DEQUANTIZED_BYTES * constants.dequantize_passes
         return memory_seconds(moved, self.rates)
 
     def _launches(self, block: BlockShape) -> float:
@@ -184,7 +184,7 @@ class LayerTimes:
         if self._is_fused:
             kernels *= 0.5
         if block.mlp.experts:
-            kernels *= 1.5
+            kernels *= self.rates.constants.expert_kernels
         if self.layout.lora_rank is not None:
             kernels *= 1.0 + 0.15 * len(self.layout.lora_targets)
         if self.layout.tensor_parallel > 1:
@@ -201,14 +201,17 @@ class LayerTimes:
         attention, mlp, hidden = block.attention, block.mlp, self.shape.hidden
         key_width = attention.kv_heads * attention.head_dim
         widths = {
-            "q": hidden + attention.query_width,
-            "k": hidden + key_width,
-            "v": hidden + attention.kv_width - key_width,
-            "o": attention.out_width + hidden,
-            "gate": (hidden + mlp.active_width) * mlp.gated,
-            "up": hidden + mlp.active_width,
-            "down": mlp.active_width + hidden,
+            "q": (hidden, attention.query_width),
+            "k": (hidden, key_width),
+            "v": (hidden, attention.kv_width - key_width),
+            "o": (attention.out_width, hidden),
+            "gate": (hidden * mlp.gated, mlp.active_width * mlp.gated),
+            "up": (hidden, mlp.active_width),
+            "down": (mlp.active_width, hidden),
         }
+        moved = float(sum(sum(widths[target]) for target in layout.lora_targets))
+        if self._is_fused:  # one adapter for projections that read the same tensor; outputs are added to in place
+            moved *= 0.5
+        moved /= layout.tensor_parallel
         passes = self.rates.constants.fused_passes
-        moved = sum(widths[target] for target in layout.lora_targets) / layout.tensor_parallel
         return memory_seconds(self.tokens * moved * layout.compute_bytes * passes, self.rates)

@@ -15,7 +15,7 @@ from .software import (
     FUSING_FAMILIES,
     GRAPH_FAMILIES,
     NATIVE_ATTENTION_FAMILIES,
-    OVERLAPPING_FAMILIES,
+    TUNED_FAMILIES,
     Software,
     read_software,
 )
@@ -24,6 +24,11 @@ from .topology import topology_of
 # Ratio of arithmetic to bandwidth at which the half-rate sizes of the constants hold: the A100's.
 _REFERENCE_INTENSITY = 312e12 / 2.0e12
 _UNKNOWN_BANDWIDTH_INTENSITY = 200.0
+# Products of few rows run in tiles of this height, at this share of the rate, whatever the multiprocessors.
+_TILE_ROWS = 64
+_THIN_ROWS = 256
+_THIN_SHARE = 0.5
+# Height and width of a tile of the result, and the share of the rate that tiles of this size reach.
 _TILES = ((256, 128, 1.0), (128, 128, 0.95), (128, 64, 0.8), (64, 64, 0.6), (16, 128, 0.25))
 _KINDS = {
     "fp32": "fp32",
@@ -37,7 +42,8 @@ _KINDS = {
 # FlashAttention-3 (arXiv:2407.08608): FlashAttention-2 reaches 35% of an H100's peak, kernels for it 75%.
 _NEW_UNITS = ("hopper", "blackwell", "cdna3", "cdna4")
 _USUAL_AGE = 1.5
-_OVERLAP_SINCE = 2023.0
+# Transformer Engine, overlapped tensor parallelism.
+_TUNED_SINCE = 2023.0
 # A launch from a graph or from C against one from Python.
 _GRAPH_LAUNCH = 0.25
 
@@ -129,9 +135,14 @@ def gemm_seconds(m: int, n: int, k: int, rates: Rates) -> float:
         return 0.0
     constants = rates.constants
     share = _saturation(k, constants.half_depth * rates.size_scale)
-    share *= _saturation(m, constants.half_rows * rates.size_scale)
-    share *= _saturation(n, constants.half_columns * rates.size_scale)
-    share *= _tiling(m, n, rates.multiprocessors, constants.wave_loss)
+    rows = _TILE_ROWS * math.ceil(m / _TILE_ROWS)
+    wide = _saturation(rows, constants.half_rows * rates.size_scale)
+    wide *= _saturation(n, constants.half_columns * rates.size_scale)
+    wide *= _tiling(m, n, rates.multiprocessors, constants.wave_loss)
+    if m <= _THIN_ROWS:
+        # Few rows: sums are split over all multiprocessors, and memory is what such a product waits for.
+        wide = max(wide, _THIN_SHARE * m / rows)
+    share *= wide
     arithmetic = 2.0 * m * n * k / (rates.matrix_flops_per_s * share)
     moved = rates.element_bytes * (m * k + k * n) + 2.0 * m * n
     return max(arithmetic, moved / rates.memory_bytes_per_s)
@@ -218,7 +229,6 @@ def _fitted_rates(device: Device, precision: str, software: Software, constants:
         bandwidth = wide.flops_per_s / _UNKNOWN_BANDWIDTH_INTENSITY
         assumed = (*assumed, f"a memory bandwidth of {bandwidth / 1e12:.1f} TB/s")
     host = _GRAPH_LAUNCH if family in GRAPH_FAMILIES else 1.0
-    overlaps = family in OVERLAPPING_FAMILIES and (software.year is None or software.year >= _OVERLAP_SINCE)
     return Rates(
         matrix_flops_per_s=matrix,
         attention_flops_per_s=attention,
@@ -226,7 +236,7 @@ def _fitted_rates(device: Device, precision: str, software: Software, constants:
         memory_bytes_per_s=bandwidth * constants.bandwidth_share,
         launch_s=constants.launch_s * host,
         step_s=constants.step_s * host,
-        tensor_overlap=constants.tensor_overlap if overlaps else 0.0,
+        tensor_overlap=constants.tensor_overlap * _tuned(software),
         element_bytes=1.0 if narrow is not None else 4.0 if kind in ("fp32", "tf32") else 2.0,
         size_scale=wide.flops_per_s / bandwidth / _REFERENCE_INTENSITY,
         multiprocessors=topology_of(device).multiprocessors,
@@ -238,8 +248,11 @@ def _fitted_rates(device: Device, precision: str, software: Software, constants:
 
 def _measured_rates(fitted: Rates, precision: str, calibration: Calibration) -> Rates:
     """Put measured rates in the place of fitted ones; what wasn't measured stays."""
-    matrix = calibration.matrix_flops_per_s.get(precision.removesuffix("-mixed"))
-    attention = calibration.attention_flops_per_s
+    # What a product does by itself, and less in training, as with published measurements.
+    share = fitted.constants.measured_share
+    measured = calibration.matrix_flops_per_s.get(precision.removesuffix("-mixed"))
+    matrix = None if measured is None else measured * share
+    attention = None if calibration.attention_flops_per_s is None else calibration.attention_flops_per_s * share
     if matrix is not None and attention is None:
         attention = fitted.attention_flops_per_s * matrix / fitted.matrix_flops_per_s
     return replace(
@@ -256,6 +269,13 @@ def _sustained(peak: Peak, constants: RuntimeConstants) -> float:
     if peak.measured_share is None:
         return constants.peak_share * peak.flops_per_s
     return constants.measured_share * peak.measured_share * peak.flops_per_s
+
+
+def _tuned(software: Software) -> float:
+    """Return whether the software is tuned for its devices; a half where it isn't known."""
+    if software.year is not None and software.year < _TUNED_SINCE:
+        return 0.0
+    return 0.5 if software.family is None else 1.0 if software.family in TUNED_FAMILIES else 0.0
 
 
 def _age(generation: str | None, software: Software) -> float:

@@ -31,9 +31,11 @@ class RuntimeConstants:
         fused_passes: reads and writes of a layer's activations outside products, with fused kernels.
         eager_passes: the same, without.
         kernels_per_layer: launches of a layer's forward pass, without fused kernels.
+        expert_kernels: launches of a layer with routed experts against one without.
         kernels_per_collective: launches that a collective costs the host.
         launch_s: seconds from one launch to the next where the device waits for the host.
         cast_passes: reads and writes of a narrow product's inputs for casting and scaling, where kernels fuse it.
+        dequantize_passes: time of turning 4-bit weights into 16-bit ones against reading and writing them once.
         head_passes: reads and writes of the logits, in 16-bit passes.
         optimizer_passes: reads and writes of the optimizer step against the states' bytes.
         step_s: what a step takes whatever is trained: the loop, logging, data loading, synchronization.
@@ -42,7 +44,7 @@ class RuntimeConstants:
         network_share: bandwidth of collectives between nodes.
         network_latency_s: of a collective between nodes, times the logarithm of their number.
         data_overlap: share of the backward pass that data-parallel communication can hide behind.
-        tensor_overlap: share of tensor-parallel communication that is hidden by software that overlaps it, since 2023.
+        tensor_overlap: share of tensor-parallel communication that is hidden by software tuned for its devices.
         context_overlap: share of attention that the exchange of keys and values can hide behind.
         expert_share: bandwidth of the all-to-all against that of other collectives.
         expert_overlap: share of the all-to-all that is hidden.
@@ -77,9 +79,11 @@ class RuntimeConstants:
     fused_passes: float
     eager_passes: float
     kernels_per_layer: float
+    expert_kernels: float
     kernels_per_collective: float
     launch_s: float
     cast_passes: float
+    dequantize_passes: float
     head_passes: float
     optimizer_passes: float
     step_s: float

@@ -23,8 +23,8 @@ FAMILIES = tuple(family for family, _ in _PATTERNS)
 FUSING_FAMILIES = ("mlperf", "megatron", "jax", "llm.c", "torchtitan")
 # They call attention written for each generation (cuDNN, vendors' kernels).
 NATIVE_ATTENTION_FAMILIES = ("mlperf", "megatron", "llm.c", "jax")
-# They overlap tensor-parallel collectives with products (Transformer Engine, XLA's collective matmul).
-OVERLAPPING_FAMILIES = ("mlperf", "megatron", "jax")
+# Tuned for their devices: few kernels, collectives that overlap with products (Transformer Engine, XLA).
+TUNED_FAMILIES = ("mlperf", "megatron", "jax", "llm.c")
 # Whole steps are one launch, or launches come from C: Python's share of their cost is gone.
 GRAPH_FAMILIES = ("mlperf", "jax", "llm.c")
 _MLPERF_ROUNDS = {

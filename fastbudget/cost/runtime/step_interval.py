@@ -46,21 +46,22 @@ def step_interval(parts: dict[str, float], shape: TransformerShape, rates: Rates
         extrapolated: dimensions outside the calibrated range; each widens the interval.
     """
     constants = rates.constants
-    factor = relative_width(parts, shape, constants)
-    factor *= min(_EXTRAPOLATION_WIDTH**extrapolated, _LARGEST_WIDTH)
+    factor = relative_width(parts, shape, constants, extrapolated)
     if rates.calibrated:
         factor *= _CALIBRATED_WIDTH
     mid = sum(parts.values())
     return Interval(mid * math.exp(constants.log_low * factor), mid, mid * math.exp(constants.log_high * factor))
 
 
-def relative_width(parts: dict[str, float], shape: TransformerShape, constants: RuntimeConstants) -> float:
-    """Return how wide the interval is against that of a step that only computes, with dense layers."""
+def relative_width(
+    parts: dict[str, float], shape: TransformerShape, constants: RuntimeConstants, extrapolated: int
+) -> float:
+    """Return how wide the interval is against that of a calibrated step that only computes, with dense layers."""
     waiting = sum(parts.get(name, 0.0) for name in _WAITING) / sum(parts.values())
     factor = 1.0 + constants.waiting_width * waiting
     if any(block.mlp.experts for block, _ in shape.block_counts):
         factor *= constants.expert_width
-    return factor
+    return factor * float(min(_EXTRAPOLATION_WIDTH**extrapolated, _LARGEST_WIDTH))
 
 
 def extrapolated_dimensions(

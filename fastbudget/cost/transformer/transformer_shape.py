@@ -241,14 +241,14 @@ class TransformerShape:
         matrix = self.vocab * self.embedding_width if self.has_head and not self.tied else 0
         return self.final_params + matrix + (self.head_extra_params if self.has_head else 0)
 
-    @property
+    @cached_property
     def num_params(self) -> int:
         """All parameters; tied ones count once."""
-        blocks = sum(block.num_params(self.hidden) for block in self.all_blocks)
+        blocks = sum(count * block.num_params(self.hidden) for block, count in self.block_counts)
         return self.embedding_params + blocks + self.head_params
 
-    @property
+    @cached_property
     def num_active_params(self) -> int:
         """Parameters that a token passes through: all but the experts it doesn't visit."""
-        blocks = sum(block.active_params(self.hidden) for block in self.all_blocks)
+        blocks = sum(count * block.active_params(self.hidden) for block, count in self.block_counts)
         return self.embedding_params + blocks + self.head_params
