@@ -221,8 +221,8 @@ def _interval(
     mid: float, setting: StepSetting, calibration: Calibration | None, extrapolated: int, *, given: bool
 ) -> Interval:
     if setting.device is None:
-        measured = _ONE_THREAD if torch.get_num_threads() == 1 else _SEVERAL_THREADS
-        half = measured if given else _SCALED_CPU
+        alone = calibration is not None and calibration.threads == 1
+        half = _SCALED_CPU if not given else _ONE_THREAD if alone else _SEVERAL_THREADS
     else:
         half = _CALIBRATED_GPU if given else _FITTED_GPU
     noise = 1.28 * (calibration.spread if calibration is not None else 0.0)
