@@ -47,11 +47,11 @@ def measure_all_reduce(device: str, ranks: int, *, timeout_s: float) -> AllReduc
     backend = "gloo" if device == "cpu" else "nccl"
     with tempfile.TemporaryDirectory() as directory:
         rendezvous = str(Path(directory) / "rendezvous")
-        # -I would hide a source tree that is not installed; its parent is passed on instead.
+        # The package this process has, installed or a source tree, and not what lies in the current directory.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
         processes = [
             subprocess.Popen(
-                [sys.executable, "-m", __name__, rendezvous, str(rank), str(ranks), backend],
+                [sys.executable, "-P", "-m", __name__, rendezvous, str(rank), str(ranks), backend],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 env=environment,
