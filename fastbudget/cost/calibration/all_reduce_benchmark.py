@@ -47,8 +47,7 @@ def measure_all_reduce(device: str, ranks: int, *, timeout_s: float) -> AllReduc
     backend = "gloo" if device == "cpu" else "nccl"
     with tempfile.TemporaryDirectory() as directory:
         rendezvous = str(Path(directory) / "rendezvous")
-        # The package this process has, installed or a source tree, and not what lies in the current directory.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(_search_path()), "OMP_NUM_THREADS": "1"}
         processes = [
             subprocess.Popen(
                 [sys.executable, "-P", "-m", __name__, rendezvous, str(rank), str(ranks), backend],
@@ -67,6 +66,13 @@ def measure_all_reduce(device: str, ranks: int, *, timeout_s: float) -> AllReduc
             for process in processes:
                 process.kill()
                 process.communicate()
+
+
+def _search_path() -> list[str]:
+    """Return where this process finds its modules, without other copies of this package such as an unbuilt source."""
+    package, *_ = __name__.split(".")
+    mine = Path(__file__).parents[__name__.count(".")]
+    return [entry for entry in sys.path if entry and (Path(entry) == mine or not (Path(entry) / package).is_dir())]
 
 
 def _take_part(rendezvous: str, rank: int, ranks: int, backend: str) -> None:
