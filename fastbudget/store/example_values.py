@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,22 +34,26 @@ class ExampleValues:
         """Return where each wanted example lies, int64 [m]; −1 for one that isn't there."""
         if len(self.hashes) == 0 or len(wanted) == 0:
             return np.full(len(wanted), -1, np.int64)
-        keys, sought = as_keys(self.hashes), as_keys(wanted)
+        keys, sought = self._keys, as_keys(wanted)
         # Searched by the high half; equal high halves of different examples are next to each other.
         position = np.searchsorted(keys["high"], sought["high"])
         found = np.full(len(wanted), -1, np.int64)
-        for _ in range(_longest_run(keys["high"])):
+        for _ in range(self._longest_run):
             inside = np.minimum(position, len(keys) - 1)
             found = np.where((found < 0) & (keys[inside] == sought), inside, found)
             position = position + 1
         return found
 
+    @cached_property
+    def _keys(self) -> npt.NDArray[Any]:
+        return as_keys(self.hashes)
 
-def _longest_run(sorted_keys: npt.NDArray[np.uint64]) -> int:
-    longest, step = 1, 1
-    while step < len(sorted_keys) and (sorted_keys[step:] == sorted_keys[:-step]).any():
-        longest, step = longest + 1, step + 1
-    return longest
+    @cached_property
+    def _longest_run(self) -> int:
+        high, longest = self._keys["high"], 1
+        while longest < len(high) and (high[longest:] == high[:-longest]).any():
+            longest += 1
+        return longest
 
 
 def unique_examples(hashes: Hashes, values: Values, *, what: str, tolerance: float = 0.0) -> ExampleValues:
