@@ -22,6 +22,8 @@ _SOURCES = {
     "ConfigurationError": "core",
     "DataFileError": "core",
     "EvaluationRecord": "evaluation",
+    "EvaluationStore": "store",
+    "EvaluationStoreError": "core",
     "FastbudgetError": "core",
     "InferenceEstimate": "cost",
     "Interval": "core",
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from .core import CheckpointError as CheckpointError
     from .core import ConfigurationError as ConfigurationError
     from .core import DataFileError as DataFileError
+    from .core import EvaluationStoreError as EvaluationStoreError
     from .core import FastbudgetError as FastbudgetError
     from .core import Interval as Interval
     from .core import InvalidInputError as InvalidInputError
@@ -106,6 +109,7 @@ if TYPE_CHECKING:
     from .inference import Artifact as Artifact
     from .inference import export as export
     from .inference import load_artifact as load_artifact
+    from .store import EvaluationStore as EvaluationStore
     from .training import Trainer as Trainer
     from .training import TrainingResult as TrainingResult
     from .workflow import run as run
