@@ -40,15 +40,19 @@ _SOURCES = {
     "Trainer": "training",
     "TrainingJob": "cost",
     "TrainingResult": "training",
+    "Tier": "evaluation",
     "TransformerEstimate": "cost",
+    "Verdict": "evaluation",
     "calibrate": "cost",
     "check_claim": "cost",
     "checkpoint_interval": "core",
+    "compare": "evaluation",
     "compute_optimal": "cost",
     "estimate": "cost",
     "estimate_inference": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
+    "evaluation": "evaluation",
     "export": "inference",
     "job_cost": "cost",
     "load_artifact": "inference",
@@ -57,14 +61,17 @@ _SOURCES = {
     "read_launch_config": "cost",
     "run": "workflow",
     "stats": "stats",
+    "store": "store",
     "training": "training",
 }
 
 __all__ = sorted([*_SOURCES, "__version__"])
 
 if TYPE_CHECKING:
+    from . import evaluation as evaluation
     from . import metrics as metrics
     from . import stats as stats
+    from . import store as store
     from . import training as training
     from .budget import BudgetGuard as BudgetGuard
     from .budget import SharedBudget as SharedBudget
@@ -105,6 +112,9 @@ if TYPE_CHECKING:
     from .cost import plan as plan
     from .cost import read_launch_config as read_launch_config
     from .evaluation import EvaluationRecord as EvaluationRecord
+    from .evaluation import Tier as Tier
+    from .evaluation import Verdict as Verdict
+    from .evaluation import compare as compare
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact
     from .inference import export as export

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
@@ -16,17 +16,17 @@ from .. import metrics as metrics_room
 from ..core.budget import Budget
 from ..core.errors import InvalidInputError
 from ..core.executor import Executor
-from ..core.interval import Interval
-from ..metrics import Metric, MetricValue
-from ..stats import SequentialPairedTest
+from ..metrics import Metric
+from ..stats.validation import check_alpha
 from ..store import EvaluationStore, hash_data
-from .example_data import Batch, ExampleSet, Indices
+from .example_data import ExampleSet
 from .flip_prediction import FlipRates, flips_from_margins
 from .model_identity import identify_model
 from .paired_baseline import BaselineRuns, PairedBaseline, pair_baseline
 from .records import EvaluationProgress, EvaluationRecord
 from .sampling import canonical_order
 from .scoring import KnownResults, Scoring
+from .sequential_run import Question, SequentialRun
 from .verdict import Verdict
 
 FloatArray = npt.NDArray[np.float64]
@@ -92,61 +92,114 @@ def compare(
         InvalidInputError: alpha or margin out of range, a baseline of another data set or metric, no results per
             example, an unbounded metric, NaN, or empty data.
     """
-    start = time.perf_counter()
-    _check_numbers(alpha, margin, batch_size, num_devices)
     chosen = metrics_room.get(metric) if isinstance(metric, str) else metric
     name = chosen.name or type(chosen).__name__
-    bounds = _bounds(chosen, name, value_range)
+    _check_numbers(margin, batch_size, num_devices)
+    question = Question(
+        metric=name,
+        higher_is_better=chosen.higher_is_better,
+        bounds=_bounds(chosen, name, value_range),
+        margin=margin,
+        alpha=check_alpha(alpha),
+        num_devices=num_devices,
+    )
+    opened = store if isinstance(store, EvaluationStore) or store is None else EvaluationStore(store)
     examples = ExampleSet(data, collate)
     population = examples.distinct()
     if len(population) == 0:
         raise InvalidInputError("data holds no example to compare on.")
-    opened = store if isinstance(store, EvaluationStore) or store is None else EvaluationStore(store)
     hashes = examples.hashes()[population]
     order = canonical_order(hashes)
     population, hashes = population[order], hashes[order]
     paired = pair_baseline(baseline, name, chosen, hashes, opened)
-    if baseline_predict is None and not paired.is_known.all():
-        population, hashes = population[paired.is_known], hashes[paired.is_known]
-        paired = paired.only_known()
     model_hash = identify_model(predict, model_key, wanted=opened is not None)
-    question = _Question(
-        metric=name, margin=margin, alpha=alpha, num_devices=num_devices, start=start, population_size=len(population)
+    same_model = model_hash is not None and (model_hash, preprocessing) == (
+        baseline.model_hash,
+        baseline.preprocessing,
     )
-    same_model = model_hash is not None and model_hash == baseline.model_hash
-    if same_model and preprocessing == baseline.preprocessing and paired.is_known.all():
-        return question.equal_without_running()
-    known = opened and KnownResults.read(opened, str(model_hash), preprocessing, {name: chosen})
-    run = _Comparison(
+    gaps = None
+    if not paired.is_known.all():
+        if baseline_predict is None or same_model:
+            population, paired = population[paired.is_known], paired.only_known()
+        else:
+            gaps = _baseline_runs(baseline_predict, baseline, name, chosen, nan, executor, opened)
+    if same_model:
+        return question.equal_without_running(len(population))
+    run = SequentialRun(
         question,
         examples,
         population,
         paired,
-        chosen,
-        bounds,
         flips=_flips(paired, flip_rates) if weighted else None,
+        gaps=gaps,
         seed=seed,
         batch_size=batch_size,
     )
-    scoring = Scoring({name: chosen}, known or None, nan, 1 - alpha)
-    gaps = None
-    if baseline_predict is not None:
-        key = baseline.model_hash
-        kept = opened and key and KnownResults.read(opened, key, baseline.preprocessing, {name: chosen})
-        gaps = BaselineRuns(baseline_predict, name, chosen, kept or None, nan, executor)
+    known = None if opened is None else KnownResults.read(opened, str(model_hash), preprocessing, {name: chosen})
+    scoring = Scoring({name: chosen}, known, nan, 1 - alpha)
     limit_s = None if limit is None else limit.in_seconds(num_devices).seconds
-    reason = "every example was evaluated"
+    limit_reached = False
     with closing(scoring.run(predict, run.batches(), executor)) as steps:
         for batch, scores in steps:
-            run.tell(batch, scores[name], gaps)
-            elapsed = time.perf_counter() - start
+            run.tell(batch, scores[name])
             if on_progress is not None:
-                on_progress(run.progress(scoring, elapsed))
-            if run.decision != "undecided":
+                on_progress(run.progress(scoring))
+            if run.is_decided:
                 break
-            if limit_s is not None and elapsed * (1 + len(batch) / scoring.num_examples) > limit_s:
-                if scoring.num_examples < len(population):
-                    reason = "the limit was reached"
+            next_end_s = (time.perf_counter() - question.start) * (1 + len(batch) / scoring.num_examples)
+            if limit_s is not None and next_end_s > limit_s:
+                limit_reached = True
                 break
-    candidate_hash, data_hash = model_hash, baseline.data_hash or hash_data(hashes)
-    return run.verdict(scoring, gaps, reason, candidate_hash, data_hash, preprocessing)
+    candidate = {
+        "data_hash": baseline.data_hash or hash_data(hashes),
+        "model_hash": model_hash,
+        "preprocessing": preprocessing,
+    }
+    return run.verdict(scoring, candidate, limit_reached=limit_reached)
+
+
+def _check_numbers(margin: float, batch_size: int, num_devices: int) -> None:
+    if not (math.isfinite(margin) and margin >= 0):
+        raise InvalidInputError(f"margin must be a finite number of at least 0, got {margin!r}.")
+    for name, value in (("batch_size", batch_size), ("num_devices", num_devices)):
+        if value < 1:
+            raise InvalidInputError(f"{name} must be at least 1, got {value}.")
+
+
+def _bounds(metric: Metric[Any], name: str, value_range: tuple[float, float] | None) -> tuple[float, float]:
+    if not metric.is_mean:
+        raise InvalidInputError(
+            f"A sequential comparison needs a mean of values per example, such as accuracy; {name!r} isn't one. "
+            "Evaluate both in full, and compare the intervals."
+        )
+    bounds = value_range or metric.example_range
+    if bounds is None:
+        raise InvalidInputError(
+            f"{name!r} has no bounds: give value_range=(low, high) that no example's value can leave."
+        )
+    if not (math.isfinite(bounds[0]) and math.isfinite(bounds[1]) and bounds[0] < bounds[1]):
+        raise InvalidInputError(f"value_range must be two finite numbers low < high, got {bounds}.")
+    return float(bounds[0]), float(bounds[1])
+
+
+def _flips(paired: PairedBaseline, rates: FlipRates | None) -> FloatArray | None:
+    if paired.margins is None:
+        return None
+    if rates is not None:
+        return rates.predict(np.nan_to_num(paired.scores), paired.margins)
+    return flips_from_margins(paired.margins)
+
+
+def _baseline_runs(
+    predict: Callable[[Any], Any],
+    baseline: EvaluationRecord,
+    name: str,
+    metric: Metric[Any],
+    nan: str,
+    executor: Executor | None,
+    store: EvaluationStore | None,
+) -> BaselineRuns:
+    known = None
+    if store is not None and baseline.model_hash is not None:
+        known = KnownResults.read(store, baseline.model_hash, baseline.preprocessing, {name: metric})
+    return BaselineRuns(predict, name, metric, known, nan, executor)

@@ -35,6 +35,11 @@ class PairedBaseline:
         """Which examples it was evaluated on, bool [N]."""
         return ~np.isnan(self.scores)
 
+    def only_known(self) -> PairedBaseline:
+        """Return the examples that it was evaluated on."""
+        known = self.is_known
+        return PairedBaseline(scores=self.scores[known], margins=None if self.margins is None else self.margins[known])
+
 
 def pair_baseline(
     record: EvaluationRecord, name: str, metric: Metric[Any], hashes: Hashes, store: EvaluationStore | None
@@ -75,8 +80,8 @@ def pair_baseline(
 def _check_metric(examples: ExampleScores, name: str, metric: Metric[Any]) -> None:
     if name not in examples.scores:
         raise InvalidInputError(
-            f"The baseline has no values per example of {name!r}; it has them of {sorted(examples.scores)}. A comparison "
-            "needs a metric of single examples that both were evaluated with."
+            f"The baseline has no values per example of {name!r}; it has them of {sorted(examples.scores)}. A "
+            "comparison needs a metric of single examples that both were evaluated with."
         )
     if examples.signatures[name] != metric.signature:
         raise InvalidInputError(

@@ -15,7 +15,7 @@ class Verdict:
 
     Args:
         decision: ``"better"``: its metric is certainly better. ``"not_worse"``: certainly not worse by more than the
-            margin. ``"worse"``: certainly worse by more than the margin. ``"equal"``: exactly equal, all examples known.
+            margin. ``"worse"``: certainly worse by more than the margin. ``"equal"``: exactly equal, on all examples.
             ``"undecided"``: the limit came first. "Certainly" errs with probability ``alpha`` at most in all, and not
             at all when every example was evaluated.
         metric: Its name.
