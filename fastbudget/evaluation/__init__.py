@@ -2,12 +2,14 @@
 
 from .activation_cache import ActivationCache
 from .comparison import compare
+from .evaluated_files import evaluate_predictions, with_references
 from .evaluator import evaluate
 from .example_data import HashedData
 from .example_views import Examples, as_examples
 from .flip_prediction import FlipRates
 from .frozen_prefix import FrozenPrefix
 from .prediction_files import Predictions, read_predictions
+from .record_comparison import Generalization, compare_records
 from .recorded import read_record
 from .records import EvaluationProgress, EvaluationRecord, ExampleScores
 from .tiers import TIERS, Tier
@@ -24,6 +26,7 @@ __all__ = [
     "Examples",
     "FlipRates",
     "FrozenPrefix",
+    "Generalization",
     "HashedData",
     "Predictions",
     "Tier",
@@ -31,7 +34,10 @@ __all__ = [
     "as_examples",
     "change_score",
     "compare",
+    "compare_records",
     "evaluate",
+    "evaluate_predictions",
     "read_predictions",
     "read_record",
+    "with_references",
 ]
