@@ -1,5 +1,6 @@
 """The compiled module: one block per domain."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy.typing as npt
 
 _Labels = npt.NDArray[Any]
 _Counts = npt.NDArray[np.int64]
+_Numbers = npt.NDArray[np.float64]
 
 # counting
 def count_classes(
@@ -18,6 +20,35 @@ def label_range(labels: _Labels, threads: int = 0) -> tuple[int, int]: ...
 # devices
 def report_cuda() -> dict[str, Any]: ...
 def default_threads() -> int: ...
+
+# statistics
+class SequentialTest:
+    consumed: int
+    total: float
+    least_total: float
+    greatest_total: float
+    wealth_above: float
+    wealth_below: float
+    decision: int
+    decided_after: int
+
+    def __init__(
+        self,
+        *,
+        weights: _Numbers,
+        low: _Numbers,
+        high: _Numbers,
+        seed: int,
+        bet_fractions: Sequence[float],
+        bet_shares: Sequence[float],
+        threshold: float,
+        margin_low: float,
+        margin_high: float,
+    ) -> None: ...
+    def order(self) -> _Counts: ...
+    def consume(self, values: _Numbers) -> None: ...
+    def lower_bound(self) -> float: ...
+    def upper_bound(self) -> float: ...
 
 # allocator
 def replay_allocations(

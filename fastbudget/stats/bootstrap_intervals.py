@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InvalidInputError
-from .proportions import check_confidence
+from .validation import check_confidence
 
 FloatArray = npt.NDArray[np.float64]
 

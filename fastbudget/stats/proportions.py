@@ -6,13 +6,7 @@ import math
 from statistics import NormalDist
 
 from ..core.errors import InvalidInputError
-
-
-def check_confidence(confidence: float) -> float:
-    """Return the confidence if it lies strictly between 0 and 1, else raise InvalidInputError."""
-    if not 0 < confidence < 1:
-        raise InvalidInputError(f"confidence must be between 0 and 1 (0.95, say), got {confidence!r}.")
-    return confidence
+from .validation import check_confidence
 
 
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
