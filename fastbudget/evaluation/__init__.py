@@ -1,31 +1,56 @@
 """Scoring a model on held-out data, with intervals."""
 
 from .activation_cache import ActivationCache
+from .alerts import Alert, find_alerts
+from .evaluation_cadence import Cadence
+from .evaluation_log import CadenceDecision
 from .evaluator import evaluate
 from .example_data import HashedData
 from .example_views import Examples, as_examples
 from .frozen_prefix import FrozenPrefix
+from .group_means import GroupMean, macro_mean, micro_mean
 from .prediction_files import Predictions, read_predictions
+from .preprocessing import (
+    ConsistencyReport,
+    PreprocessingFingerprint,
+    compare_preprocessing,
+    preprocessing_fingerprint,
+)
 from .recorded import read_record
 from .records import EvaluationProgress, EvaluationRecord, ExampleScores
+from .suites import SuiteRecord, Task, evaluate_suite
 from .tiers import TIERS, Tier
 from .weight_change import ChangeScore, change_score
 
 __all__ = [
     "TIERS",
     "ActivationCache",
+    "Alert",
+    "Cadence",
+    "CadenceDecision",
     "ChangeScore",
+    "ConsistencyReport",
     "EvaluationProgress",
     "EvaluationRecord",
     "ExampleScores",
     "Examples",
     "FrozenPrefix",
+    "GroupMean",
     "HashedData",
     "Predictions",
+    "PreprocessingFingerprint",
+    "SuiteRecord",
+    "Task",
     "Tier",
     "as_examples",
     "change_score",
+    "compare_preprocessing",
     "evaluate",
+    "evaluate_suite",
+    "find_alerts",
+    "macro_mean",
+    "micro_mean",
+    "preprocessing_fingerprint",
     "read_predictions",
     "read_record",
 ]

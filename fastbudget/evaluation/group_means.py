@@ -57,7 +57,7 @@ def macro_mean(
     Raises:
         InvalidInputError: no group, lengths that differ, a negative error or an empty group.
     """
-    weights = [1 / len(values)] * len(values) if values else []
+    weights = [1 / len(values)] * len(values) if len(values) else []
     return _weighted(values, standard_errors, counts, weights, "macro", confidence)
 
 
@@ -78,7 +78,7 @@ def _weighted(
     weighting: str,
     confidence: float,
 ) -> GroupMean:
-    if not values or not len(values) == len(standard_errors) == len(counts):
+    if len(values) == 0 or not len(values) == len(standard_errors) == len(counts):
         raise InvalidInputError(
             f"An aggregate needs as many values as standard errors and counts and at least one, got {len(values)}, "
             f"{len(standard_errors)} and {len(counts)}."
@@ -98,5 +98,5 @@ def _weighted(
         confidence=confidence,
         weighting=weighting,
         num_groups=len(values),
-        num_examples=sum(counts),
+        num_examples=int(sum(counts)),
     )

@@ -128,9 +128,7 @@ def evaluate_suite(
             macro[metric] = macro_mean(*columns, confidence)
             if all(_is_mean(metric, task) for task in tasks if metric in records[task.name].values):
                 micro[metric] = micro_mean(*columns, confidence)
-    return SuiteRecord(
-        tasks=records, macro=macro, micro=micro, failed=failed, seconds=time.perf_counter() - start
-    )
+    return SuiteRecord(tasks=records, macro=macro, micro=micro, failed=failed, seconds=time.perf_counter() - start)
 
 
 def standard_error(value: MetricValue) -> float:
@@ -153,9 +151,10 @@ def _check(predict: Any, tasks: Sequence[Task]) -> None:
 
 
 def _evaluate_task(
-    work: tuple[Task, Callable[[Any], Any], str | Tier, dict[str, Any], bool],
+    work: tuple[Task, Callable[[Any], Any] | None, str | Tier, dict[str, Any], bool],
 ) -> EvaluationRecord | str:
     task, predict, tier, options, keep_going = work
+    assert predict is not None
     try:
         return evaluate(predict, task.data, _metrics_of(task), task.tier or tier, **(options | dict(task.options)))
     except Exception as error:
