@@ -1,9 +1,11 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "domains.h"
+#include "fastbudget/resampling.h"
 #include "fastbudget/sequential_test.h"
 
 namespace py = pybind11;
@@ -49,9 +51,66 @@ class BoundTest {
   SequentialTest test_;
 };
 
+using Integers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+
+Rows rows_of(const Doubles& values, const Integers& starts) {
+  if (values.ndim() != 2) throw py::value_error("rows must be 2-D");
+  const Rows rows{values.data(), values.shape(0), values.shape(1), starts.data(), starts.size() - 1};
+  if (rows.count >= std::int64_t{1} << 31) throw py::value_error("at most 2^31 - 1 rows can be resampled");
+  const bool whole = rows.strata >= 1 && rows.starts[0] == 0 && rows.starts[rows.strata] == rows.count;
+  if (!whole || !std::is_sorted(rows.starts, rows.starts + rows.strata + 1)) {
+    throw py::value_error("starts must rise from 0 to the number of rows");
+  }
+  return rows;
+}
+
+// Calls one of the resampling functions into a new array [resamples, width].
+template <typename T, typename Function>
+py::array_t<T> resampled(const Rows& rows, std::int64_t width, Function* function, std::int64_t first,
+                         std::int64_t resamples, std::uint64_t seed, int threads) {
+  if (resamples < 0 || first < 0) throw py::value_error("first and resamples must not be negative");
+  py::array_t<T> out({resamples, width});
+  T* data = out.mutable_data();
+  py::gil_scoped_release release;
+  function(rows, first, resamples, seed, threads, data);
+  return out;
+}
+
 }  // namespace
 
 void bind_statistics(py::module_& module) {
+  module.def(
+      "bootstrap_sums",
+      [](const Doubles& values, const Integers& starts, std::int64_t first, std::int64_t resamples, std::uint64_t seed,
+         int threads) {
+        const Rows rows = rows_of(values, starts);
+        return resampled<double>(rows, rows.columns, bootstrap_sums, first, resamples, seed, threads);
+      },
+      py::arg("values"), py::arg("starts"), py::arg("first"), py::arg("resamples"), py::arg("seed"),
+      py::arg("threads") = 0, "Column sums [resamples, C] of rows [n, C] drawn with replacement within strata.");
+
+  module.def(
+      "bootstrap_indices",
+      [](const Doubles& values, const Integers& starts, std::int64_t first, std::int64_t resamples, std::uint64_t seed,
+         int threads) {
+        const Rows rows = rows_of(values, starts);
+        return resampled<std::int64_t>(rows, rows.count, bootstrap_indices, first, resamples, seed, threads);
+      },
+      py::arg("values"), py::arg("starts"), py::arg("first"), py::arg("resamples"), py::arg("seed"),
+      py::arg("threads") = 0, "The rows that bootstrap_sums adds up: int64 [resamples, n].");
+
+  module.def(
+      "picked_sums",
+      [](const Doubles& values, std::int64_t first, std::int64_t rounds, std::uint64_t seed, int threads) {
+        Integers starts(2);
+        starts.mutable_at(0) = 0;
+        starts.mutable_at(1) = values.shape(0);
+        const Rows rows = rows_of(values, starts);
+        return resampled<double>(rows, rows.columns, picked_sums, first, rounds, seed, threads);
+      },
+      py::arg("values"), py::arg("first"), py::arg("rounds"), py::arg("seed"), py::arg("threads") = 0,
+      "Column sums [rounds, C] over the rows of [n, C] that a fair coin picks.");
+
   py::class_<BoundTest>(module, "SequentialTest", py::module_local())
       .def(py::init<const Doubles&, const Doubles&, const Doubles&, std::uint64_t, std::vector<double>,
                     std::vector<double>, double, double, double>(),

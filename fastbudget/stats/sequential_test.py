@@ -16,21 +16,22 @@ from .validation import FloatArray, IntArray, check_alpha, group_vector, real_ve
 Decision = Literal["undecided", "better", "worse", "equal"]
 
 # The wealth is divided between bets for good: small ones win where changes are many and nearly balanced, large ones
-# where nearly all changes go one way. Their number costs at most the logarithm of the smallest share.
-BET_FRACTIONS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
-BET_SHARES = (0.125,) * 8
+# where nearly all changes go one way. The shares favor the middle, where decisions cost hundreds to thousands of
+# examples; bench/evaluation/sequential_cost.py measures them.
+BET_FRACTIONS = (0.04, 0.1, 0.18, 0.28, 0.4, 0.55, 0.75, 0.95)
+BET_SHARES = tuple(share / 15 for share in (1, 2, 3, 3, 2, 2, 1, 1))
 
 _STATE_VERSION = 1
 
 
 class SequentialPairedTest:
-    """Tells whether a candidate is better or worse than a baseline on a finite data set, from as few examples as it can.
+    """Tells whether a candidate is better or worse than a baseline on a finite data set, from few examples.
 
-    D is the mean over all N examples of score - baseline. The decision is ``"better"`` when D > margin_high, ``"worse"``
-    when D < margin_low, ``"equal"`` when D lies between them (or is exactly both). Whenever you look and whenever you
-    stop, the decision is wrong with a probability of at most ``alpha``, over the random draw of examples; at n = N it
-    is the full evaluation's. Exact for every data set whose scores lie in the given range: nothing is assumed of
-    distributions, of independence between examples, or of the quality of ``flip_probability``.
+    D is the mean over all N examples of score - baseline. The decision is ``"better"`` when D > margin_high,
+    ``"worse"`` when D < margin_low, ``"equal"`` when D lies between them (or is exactly both). Whenever you look and
+    whenever you stop, the decision is wrong with a probability of at most ``alpha``, over the random draw of examples;
+    at n = N it is the full evaluation's. Exact for every data set whose scores lie in the given range: nothing is
+    assumed of distributions, of independence between examples, or of the quality of ``flip_probability``.
 
     Draw, evaluate, update::
 
@@ -120,7 +121,7 @@ class SequentialPairedTest:
         low, high = self._score_low - self._reference, self._score_high - self._reference
         if clusters is not None:
             unit = group_vector(clusters, "clusters", count)
-            weights, low, high = (np.bincount(unit, weights=part) for part in (weights, low, high))
+            weights, low, high = (_sums_by(unit, part) for part in (weights, low, high))
         self._test = SequentialTest(
             weights=weights,
             low=low,
@@ -188,7 +189,7 @@ class SequentialPairedTest:
 
     @property
     def decision(self) -> Decision:
-        """``"undecided"``, ``"better"``, ``"worse"`` or ``"equal"``; once decided it stays, and at n = N it is exact."""
+        """``"undecided"``, ``"better"``, ``"worse"`` or ``"equal"``. Once decided it stays; at n = N it is exact."""
         if self._evaluated == self.num_examples:
             difference = self._full_difference()
             return "better" if difference > self.margin_high else "worse" if difference < self.margin_low else "equal"
@@ -228,12 +229,17 @@ class SequentialPairedTest:
         Valid at whatever moment it is read (Ville's inequality); ``p_value <= alpha`` is the decision better or worse
         (one-sided: better). 0 once certain.
         """
-        if self._evaluated == self.num_examples:
-            decided = ("better", "worse") if self.two_sided else ("better",)
-            return 0.0 if self.decision in decided else 1.0
-        if self.two_sided:
-            return min(1.0, 2 / max(self._test.wealth_above, self._test.wealth_below))
-        return min(1.0, 1 / self._test.wealth_above)
+        return min(1.0, 2 * min(self.p_better, self.p_worse)) if self.two_sided else self.p_better
+
+    @property
+    def p_better(self) -> float:
+        """Anytime-valid p-value against D <= margin_high; `p_better` and `p_worse` can be corrected by `holm`."""
+        return self._p_value("better", self._test.wealth_above)
+
+    @property
+    def p_worse(self) -> float:
+        """Anytime-valid p-value against D >= margin_low."""
+        return self._p_value("worse", self._test.wealth_below)
 
     @property
     def p_better(self) -> float:
@@ -321,6 +327,11 @@ class SequentialPairedTest:
         # Results of later draws are kept; the first one missing is drawn again, with all after it.
         self._drawn = self._known
 
+    def _p_value(self, rejecting: Decision, wealth: float) -> float:
+        if self._evaluated == self.num_examples:
+            return 0.0 if self.decision == rejecting else 1.0
+        return min(1.0, 1 / wealth)
+
     def _settings(self) -> dict[str, Any]:
         return {
             "num_examples": self.num_examples,
@@ -352,14 +363,14 @@ class SequentialPairedTest:
         early = self._place[where] >= self._drawn
         if early.any():
             raise InvalidInputError(
-                f"Example {where[early][0]} was not drawn: the test holds only for the examples that next_batch returns."
+                f"Example {where[early][0]} was not drawn: the test holds only for examples from next_batch."
             )
         missing = np.isnan(scores)
         if missing.any():
             if self.nan_policy == "error":
                 raise InvalidInputError(
-                    f"The score of example {where[missing][0]} is NaN ({missing.sum()} in this call). Mend it, or count "
-                    'such scores as wrong with nan_policy="wrong".'
+                    f"The score of example {where[missing][0]} is NaN ({missing.sum()} in this call). Mend it, or "
+                    'count such scores as wrong with nan_policy="wrong".'
                 )
             scores[missing] = self._least_score[where[missing]] if self._least_score.ndim else self._least_score
             self._num_nan += int((missing & ~self._received[where]).sum())
@@ -401,6 +412,10 @@ class SequentialPairedTest:
         starts = np.concatenate([[0], self._unit_ends[:-1]])[begin:end]
         where = self._example_order[starts[0] : self._unit_ends[end - 1]]
         return np.add.reduceat(self._values[where] - self._reference[where], starts - starts[0])
+
+
+def _sums_by(unit: IntArray, values: FloatArray) -> FloatArray:
+    return np.bincount(unit, weights=np.broadcast_to(values, unit.shape)).astype(np.float64, copy=False)
 
 
 def _checked_margins(low: float, high: float) -> tuple[float, float]:
@@ -458,8 +473,8 @@ def _checked_range(bounds: tuple[float, float], name: str) -> tuple[float, float
 def _two_values(where: IntArray, first: FloatArray, second: FloatArray) -> InvalidInputError:
     at = int((first != second).argmax())
     return InvalidInputError(
-        f"Example {where[at]} has two different values, {first[at]:g} and {second[at]:g}: a result of another model, or "
-        "of a model that isn't deterministic."
+        f"Example {where[at]} has two different values, {first[at]:g} and {second[at]:g}: results of "
+        "two models, or of one that isn't deterministic."
     )
 
 
