@@ -2,11 +2,13 @@
 
 from .activation_cache import ActivationCache
 from .alerts import Alert, find_alerts
+from .comparison import compare
 from .evaluation_cadence import Cadence
 from .evaluation_log import CadenceDecision
 from .evaluator import evaluate
 from .example_data import HashedData
 from .example_views import Examples, as_examples
+from .flip_prediction import FlipRates
 from .frozen_prefix import FrozenPrefix
 from .group_means import GroupMean, macro_mean, micro_mean
 from .prediction_files import Predictions, read_predictions
@@ -20,6 +22,7 @@ from .recorded import read_record
 from .records import EvaluationProgress, EvaluationRecord, ExampleScores
 from .suites import SuiteRecord, Task, evaluate_suite
 from .tiers import TIERS, Tier
+from .verdict import Verdict
 from .weight_change import ChangeScore, change_score
 
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "EvaluationRecord",
     "ExampleScores",
     "Examples",
+    "FlipRates",
     "FrozenPrefix",
     "GroupMean",
     "HashedData",
@@ -42,8 +46,10 @@ __all__ = [
     "SuiteRecord",
     "Task",
     "Tier",
+    "Verdict",
     "as_examples",
     "change_score",
+    "compare",
     "compare_preprocessing",
     "evaluate",
     "evaluate_suite",

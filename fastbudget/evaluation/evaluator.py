@@ -16,7 +16,7 @@ from .. import metrics as metrics_room
 from ..core.errors import InvalidInputError, one_of
 from ..core.executor import Executor
 from ..metrics import Metric, MetricValue
-from ..stats.proportions import check_confidence
+from ..stats.validation import check_confidence
 from ..store import EvaluationStore, hash_data
 from .evaluation_plan import EvaluationPlan, make_plan
 from .mean_intervals import of_finite_population

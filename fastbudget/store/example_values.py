@@ -101,7 +101,7 @@ def merge_shards(shards: Sequence[tuple[Sequence[Any], Any]], *, tolerance: floa
         for identity, value in zip(plain_ids, values, strict=True):
             if identity not in seen:
                 seen[identity] = value
-            elif _differ(as_values([seen[identity]]), as_values([value]), tolerance).any():
+            elif _differ(_alone(seen[identity]), _alone(value), tolerance).any():
                 raise conflict("Merged shards", repr(identity), seen[identity], value)
     merged = list(seen.values())
     return list(seen), np.stack(merged) if merged and isinstance(merged[0], np.ndarray) else as_values(merged)
@@ -127,6 +127,10 @@ def _differ(a: Values, b: Values, tolerance: float) -> npt.NDArray[np.bool_]:
         apart = np.abs(x - y) > tolerance * np.maximum(1.0, np.abs(x))
     apart |= np.isnan(x) != np.isnan(y)
     return np.asarray(apart.reshape(len(a), -1).any(axis=1))
+
+
+def _alone(value: Any) -> Values:
+    return value[None] if isinstance(value, np.ndarray) else as_values([value])
 
 
 def _same(x: Any, y: Any) -> bool:
