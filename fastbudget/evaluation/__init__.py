@@ -10,7 +10,6 @@ from .example_data import HashedData
 from .example_views import Examples, as_examples
 from .flip_prediction import FlipRates
 from .frozen_prefix import FrozenPrefix
-from .group_means import GroupMean, macro_mean, micro_mean
 from .prediction_files import Predictions, read_predictions
 from .preprocessing import (
     ConsistencyReport,
@@ -39,7 +38,6 @@ __all__ = [
     "Examples",
     "FlipRates",
     "FrozenPrefix",
-    "GroupMean",
     "HashedData",
     "Predictions",
     "PreprocessingFingerprint",
@@ -54,8 +52,6 @@ __all__ = [
     "evaluate",
     "evaluate_suite",
     "find_alerts",
-    "macro_mean",
-    "micro_mean",
     "preprocessing_fingerprint",
     "read_predictions",
     "read_record",

@@ -12,8 +12,8 @@ from .. import metrics as metrics_room
 from ..core.errors import FastbudgetError, InvalidInputError
 from ..core.executor import Executor, ordered_results
 from ..metrics import Metric, MetricValue
+from ..stats import ConfidenceInterval, mean_of_groups
 from .evaluator import evaluate
-from .group_means import GroupMean, macro_mean, micro_mean
 from .records import EvaluationRecord
 from .tiers import Tier
 
@@ -62,8 +62,8 @@ class SuiteRecord:
     """
 
     tasks: dict[str, EvaluationRecord]
-    macro: dict[str, GroupMean]
-    micro: dict[str, GroupMean]
+    macro: dict[str, ConfidenceInterval]
+    micro: dict[str, ConfidenceInterval]
     failed: dict[str, str]
     seconds: float
 
@@ -115,19 +115,16 @@ def evaluate_suite(
     results = dict(ordered_results(executor, _evaluate_task, work))
     records = {name: result for name, result in results.items() if isinstance(result, EvaluationRecord)}
     failed = {name: result for name, result in results.items() if isinstance(result, str)}
-    macro: dict[str, GroupMean] = {}
-    micro: dict[str, GroupMean] = {}
+    macro: dict[str, ConfidenceInterval] = {}
+    micro: dict[str, ConfidenceInterval] = {}
     if not failed:
         for metric in dict.fromkeys(name for record in records.values() for name in record.values):
             found = [record.values[metric] for record in records.values() if metric in record.values]
-            columns = (
-                [value.value for value in found],
-                [standard_error(value) for value in found],
-                [value.num_examples for value in found],
-            )
-            macro[metric] = macro_mean(*columns, confidence)
+            means, ses = [value.value for value in found], [standard_error(value) for value in found]
+            sizes = [value.num_examples for value in found]
+            macro[metric] = mean_of_groups(means, ses, sizes, average="macro", confidence=confidence)
             if all(_is_mean(metric, task) for task in tasks if metric in records[task.name].values):
-                micro[metric] = micro_mean(*columns, confidence)
+                micro[metric] = mean_of_groups(means, ses, sizes, average="micro", confidence=confidence)
     return SuiteRecord(tasks=records, macro=macro, micro=micro, failed=failed, seconds=time.perf_counter() - start)
 
 
@@ -173,5 +170,5 @@ def _is_mean(name: str, task: Task) -> bool:
     for metric in _metrics_of(task):
         found = metrics_room.get(metric) if isinstance(metric, str) else metric
         if (found.name or type(found).__name__) == name:
-            return bool(getattr(found, "is_mean", False))
+            return found.is_mean
     return False

@@ -241,20 +241,6 @@ class SequentialPairedTest:
         """Anytime-valid p-value against D >= margin_low."""
         return self._p_value("worse", self._test.wealth_below)
 
-    @property
-    def p_better(self) -> float:
-        """Anytime-valid one-sided p-value: small when D > margin_high. For a correction over several tests."""
-        if self._evaluated == self.num_examples:
-            return 0.0 if self.decision == "better" else 1.0
-        return min(1.0, 1 / self._test.wealth_above)
-
-    @property
-    def p_worse(self) -> float:
-        """Anytime-valid one-sided p-value: small when D < margin_low."""
-        if self._evaluated == self.num_examples:
-            return 0.0 if self.decision == "worse" else 1.0
-        return min(1.0, 1 / self._test.wealth_below)
-
     def interval(self) -> tuple[float, float]:
         """Return bounds (low, high) of D that hold at every moment together, with probability `confidence`.
 
