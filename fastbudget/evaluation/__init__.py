@@ -3,6 +3,7 @@
 from .activation_cache import ActivationCache
 from .alerts import Alert, find_alerts
 from .comparison import compare
+from .comparison_table import ComparisonRow, ComparisonTable
 from .evaluation_cadence import Cadence
 from .evaluation_log import CadenceDecision
 from .evaluator import evaluate
@@ -10,6 +11,7 @@ from .example_data import HashedData
 from .example_views import Examples, as_examples
 from .flip_prediction import FlipRates
 from .frozen_prefix import FrozenPrefix
+from .multiple_comparison import compare_many
 from .prediction_files import Predictions, read_predictions
 from .preprocessing import (
     ConsistencyReport,
@@ -31,6 +33,8 @@ __all__ = [
     "Cadence",
     "CadenceDecision",
     "ChangeScore",
+    "ComparisonRow",
+    "ComparisonTable",
     "ConsistencyReport",
     "EvaluationProgress",
     "EvaluationRecord",
@@ -48,6 +52,7 @@ __all__ = [
     "as_examples",
     "change_score",
     "compare",
+    "compare_many",
     "compare_preprocessing",
     "evaluate",
     "evaluate_suite",

@@ -69,11 +69,7 @@ class ComparisonTable:
 
     def __getitem__(self, name: str | tuple[str, str]) -> ComparisonRow:
         """Return the row of a (candidate, baseline), or of the one that varies."""
-        found = [
-            row
-            for row in self.rows
-            if name in ((row.candidate, row.baseline), row.candidate, row.baseline)
-        ]
+        found = [row for row in self.rows if name in ((row.candidate, row.baseline), row.candidate, row.baseline)]
         if len(found) != 1:
             raise KeyError(f"{name!r} names {len(found)} rows of the table; name one as (candidate, baseline).")
         return found[0]

@@ -178,7 +178,9 @@ def compare_many(
         for other, baseline in scores.items():
             same = (who, other) in identical
             test = None if same else _test(question, baseline, alpha / num_tests, seed)
-            candidate.pairs.append(_Pair(candidate=who, baseline=other, test=test, decision="equal" if same else "undecided"))
+            candidate.pairs.append(
+                _Pair(candidate=who, baseline=other, test=test, decision="equal" if same else "undecided")
+            )
         pairs += candidate.pairs
     drawn, reason = _run(examples, population, pairs, candidates, question, batch_size, executor, limit)
     seconds = time.perf_counter() - start

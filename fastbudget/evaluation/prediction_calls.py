@@ -43,17 +43,15 @@ class PredictionCall:
             stop = min(start + size, count)
             part = inputs if stop - start == count else take_rows(inputs, range(start, stop), count)
             try:
-                predictions = self.predict(part)
+                found.append(_checked(self.predict(part), stop - start))
+                start = stop
+                continue
             except Exception as error:
                 if not is_out_of_memory(error) or stop - start == 1:
                     raise
-                predictions = None
-            if predictions is None:  # outside the handler: the traceback no longer holds the tensors
-                _release_cached_memory()
-                size = largest = max(1, (stop - start) // 2)
-                continue
-            found.append(_checked(predictions, stop - start))
-            start = stop
+            # Outside the handler, whose traceback would hold the tensors.
+            _release_cached_memory()
+            size = largest = (stop - start) // 2
         return Predicted(predictions=joined(found), largest_batch=largest)
 
 
