@@ -12,6 +12,7 @@ from .example_views import Examples, as_examples
 from .flip_prediction import FlipRates
 from .frozen_prefix import FrozenPrefix
 from .multiple_comparison import compare_many
+from .phases import PHASES, Phase, phase
 from .prediction_files import Predictions, read_predictions
 from .preprocessing import (
     ConsistencyReport,
@@ -19,6 +20,7 @@ from .preprocessing import (
     compare_preprocessing,
     preprocessing_fingerprint,
 )
+from .quality_checklist import CheckItem, Evidence, QualityChecklist
 from .recorded import read_record
 from .records import EvaluationProgress, EvaluationRecord, ExampleScores
 from .suites import SuiteRecord, Task, evaluate_suite
@@ -27,24 +29,29 @@ from .verdict import Verdict
 from .weight_change import ChangeScore, change_score
 
 __all__ = [
+    "PHASES",
     "TIERS",
     "ActivationCache",
     "Alert",
     "Cadence",
     "CadenceDecision",
     "ChangeScore",
+    "CheckItem",
     "ComparisonRow",
     "ComparisonTable",
     "ConsistencyReport",
     "EvaluationProgress",
     "EvaluationRecord",
+    "Evidence",
     "ExampleScores",
     "Examples",
     "FlipRates",
     "FrozenPrefix",
     "HashedData",
+    "Phase",
     "Predictions",
     "PreprocessingFingerprint",
+    "QualityChecklist",
     "SuiteRecord",
     "Task",
     "Tier",
@@ -57,6 +64,7 @@ __all__ = [
     "evaluate",
     "evaluate_suite",
     "find_alerts",
+    "phase",
     "preprocessing_fingerprint",
     "read_predictions",
     "read_record",
