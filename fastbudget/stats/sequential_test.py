@@ -167,7 +167,10 @@ class SequentialPairedTest:
         if self._unit_ends is not None and begin < end:
             end = int(self._unit_ends[np.searchsorted(self._unit_ends, end)])
         self._drawn = end
-        return self._example_order[begin:end].copy()
+        batch = self._example_order[begin:end]
+        # After resuming, some of these have results already.
+        batch = batch[~self._received[batch]]
+        return self.next_batch(k) if len(batch) == 0 and begin < end else batch
 
     def update(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
         """Take results: the candidate's scores of the examples ``indices``, int [n] and float [n].
