@@ -403,9 +403,11 @@ class SequentialPairedTest:
         if self._unit_ends is None:
             where = self._example_order[begin:end]
             return self._values[where] - self._reference[where]
-        starts = np.concatenate([[0], self._unit_ends[:-1]])[begin:end]
-        where = self._example_order[starts[0] : self._unit_ends[end - 1]]
-        return np.add.reduceat(self._values[where] - self._reference[where], starts - starts[0])
+        first = int(self._unit_ends[begin - 1]) if begin else 0
+        ends = self._unit_ends[begin:end]
+        where = self._example_order[first : ends[-1]]
+        starts = np.concatenate([[0], ends[:-1] - first])
+        return np.add.reduceat(self._values[where] - self._reference[where], starts)
 
 
 def _sums_by(unit: IntArray, values: FloatArray) -> FloatArray:
