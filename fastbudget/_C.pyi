@@ -52,6 +52,7 @@ class SequentialTest:
         weights: _Numbers,
         low: _Numbers,
         high: _Numbers,
+        expected: _Numbers,
         seed: int,
         bet_fractions: Sequence[float],
         bet_shares: Sequence[float],
