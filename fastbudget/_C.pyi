@@ -51,6 +51,7 @@ class SequentialTest:
         weights: _Numbers,
         low: _Numbers,
         high: _Numbers,
+        expected: _Numbers,
         seed: int,
         bet_fractions: Sequence[float],
         bet_shares: Sequence[float],
