@@ -7,12 +7,14 @@ Scores", WMT 2018, for tokens and signatures.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from ..core.errors import InvalidInputError, one_of
 from . import _native
+from .example_rows import ExampleRows
 from .metric_protocol import FloatArray
 from .registered import register
 from .row_metrics import SumMetric
@@ -30,6 +32,11 @@ _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 class _SacrebleuMetric(TextMetric, SumMetric):
     example_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     _references_seen: int | None = None
+
+    def init(self) -> ExampleRows:
+        """Return the state of no examples."""
+        self._references_seen = None
+        return super().init()
 
     def read(self, predictions: Any, references: Any) -> TextBatch:
         """Return the checked texts, and note how many references there are for the signature."""
@@ -119,8 +126,8 @@ class Bleu(_SacrebleuMetric):
         correct, total = (sums[..., 2 + side : 2 + side + self.max_order].copy() for side in (0, self.max_order))
         matched = correct.any(-1)
         if self.smoothing == "add-k":
-            correct[..., 1:] += self.smooth_value
-            total[..., 1:] += self.smooth_value
+            correct[..., 1:] += self.smooth_value or 0.0
+            total[..., 1:] += self.smooth_value or 0.0
         logs = np.zeros(length.shape)
         order = np.full(length.shape, self.max_order)
         halved = np.ones(length.shape)
@@ -150,7 +157,7 @@ def _closest(lengths: Any, references: Any, first: Any) -> Any:
     """Return for each length that of the closest reference, the shorter of two."""
     if len(references) == len(lengths):
         return references
-    groups = (references[a:b].tolist() for a, b in zip(first[:-1], first[1:], strict=True))
+    groups = (references[a:b].tolist() for a, b in itertools.pairwise(first))
     return [min(group, key=lambda r: (abs(r - n), r)) for n, group in zip(lengths.tolist(), groups, strict=True)]
 
 
@@ -227,7 +234,7 @@ class Chrf(_SacrebleuMetric):
         recall = np.divide(matched, wanted, out=np.full(matched.shape, tiny), where=wanted > 0)
         factor = self.beta**2
         if self.eps_smoothing:
-            return _f(precision, recall, factor, tiny).mean(-1)
+            return np.asarray(_f(precision, recall, factor, tiny).mean(-1))
         both = (predicted > 0) & (wanted > 0)
         orders = np.maximum(both.sum(-1), 1)
         return _f((precision * both).sum(-1) / orders, (recall * both).sum(-1) / orders, factor, 0.0)
@@ -235,7 +242,9 @@ class Chrf(_SacrebleuMetric):
 
 def _f(precision: FloatArray, recall: FloatArray, factor: float, undefined: float) -> FloatArray:
     below = factor * precision + recall
-    return np.divide((1 + factor) * precision * recall, below, out=np.full(below.shape, undefined), where=below > 0)
+    value = np.full(below.shape, undefined)
+    np.divide((1 + factor) * precision * recall, below, out=value, where=below > 0)
+    return value
 
 
 def _words(text: str) -> str:

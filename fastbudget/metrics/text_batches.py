@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -17,7 +18,7 @@ from .tokenizers import native_rule, prepared
 
 
 def as_list(values: Any, name: str) -> list[Any]:
-    """Return a list of the entries of a list, numpy array, pandas or pyarrow column, or Hugging Face datasets column."""
+    """Return the entries of a list, a numpy array or a column of pandas, pyarrow or Hugging Face datasets."""
     if isinstance(values, str | bytes):
         raise InvalidInputError(f"{name} must be a list of texts, got one text; write [{name}].")
     if values is None or isinstance(values, dict | set):
@@ -100,7 +101,7 @@ class TextBatch:
         first = self.first_reference
         if len(self.references) == len(self):
             return np.arange(len(self))
-        return np.array([a + int(np.argmax(scores[a:b])) for a, b in zip(first[:-1], first[1:], strict=True)], np.int64)
+        return np.array([a + int(np.argmax(scores[a:b])) for a, b in itertools.pairwise(first)], np.int64)
 
     def tokens(self, tokenizer: str, *, stem: bool = False, threads: int | None = None) -> TokenPairs:
         """Return token ids of predictions and references, made once per tokenizer."""
