@@ -53,7 +53,9 @@ with tempfile.TemporaryDirectory() as directory, fb.EvaluationStore(Path(directo
 
     train(6)
     quick = fb.evaluate(predict, test_set, tier="quick", store=store, model_key=model, name="epoch 8")
-    print(f"quick:    accuracy {quick['accuracy'].low:.4f} to {quick['accuracy'].high:.4f}, from {quick.n} of {quick.N:,}")
+    print(
+        f"quick:    accuracy {quick['accuracy'].low:.4f} to {quick['accuracy'].high:.4f}, from {quick.n} of {quick.N:,}"
+    )
     verdict = fb.compare(baseline, predict, test_set, store=store, model_key=model)
     print(f"epoch 8:  {verdict.decision} by {verdict.difference.low:+.4f} to {verdict.difference.high:+.4f}, ", end="")
     print(f"from {verdict.n} of {verdict.N:,} examples, {verdict.num_predicted} of them run now")

@@ -49,7 +49,7 @@ def test_the_readme_names_the_two_commands():
     assert "pip install '.[test]' && pytest" in text
 
 
-@pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "examples").glob("own_*.py")))
+@pytest.mark.parametrize("script", ["compare_checkpoints.py", "own_loop.py"])
 def test_example_scripts_run(tmp_path, script):
     done = run_python([str(ROOT / "examples" / script)], tmp_path)
     assert done.returncode == 0, done.stderr
