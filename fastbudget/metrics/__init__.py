@@ -1,7 +1,13 @@
 """Metrics by name, with mergeable states and honest intervals."""
 
+from .distributed_states import merge_ranks
 from .metric_protocol import Metric, MetricValue
+from .metric_set import MetricSet, preset
+from .perturbations import perturb
+from .rater_agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
+from .rating_sheets import Preference, Rating, paired_preference, rating_table, read_ratings, write_rating_sheet
 from .registered import get, list_metrics, register
+from .robustness_scores import RobustnessResult, measure_robustness
 
 # isort: split
 from . import classification as _classification  # noqa: F401  (registers its metrics)
@@ -19,4 +25,25 @@ from . import rouge as _rouge  # noqa: F401
 
 list = list_metrics
 
-__all__ = ["Metric", "MetricValue", "get", "list", "register"]
+__all__ = [
+    "Metric",
+    "MetricSet",
+    "MetricValue",
+    "Preference",
+    "Rating",
+    "RobustnessResult",
+    "cohen_kappa",
+    "fleiss_kappa",
+    "get",
+    "krippendorff_alpha",
+    "list",
+    "measure_robustness",
+    "merge_ranks",
+    "paired_preference",
+    "perturb",
+    "preset",
+    "rating_table",
+    "read_ratings",
+    "register",
+    "write_rating_sheet",
+]
