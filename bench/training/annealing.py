@@ -1,6 +1,6 @@
 """Trains one trunk that is cooled down at 25, 50, 75 and 100% of a budget, beside a linear schedule tuned for each.
 
-    python bench/training/annealing.py [--steps 1600] [--seeds 3] [--json FILE]
+    python bench/training/annealing.py [--steps 2000] [--seeds 3] [--json FILE]
 
 The text is that of `fastbudget run pydocs`, the model a smaller GPT of the same kind. The linear schedule's peak rate
 is chosen for each budget by the validation loss, the trunk's once for all budgets; either grid grows until the best
@@ -33,7 +33,8 @@ from fastbudget.workflow.workloads.pydocs import ByteGPT, build_data
 
 SHARES = (0.25, 0.5, 0.75, 1.0)
 FIRST_PEAKS = (0.002, 0.004, 0.008)
-WARMUP, BATCH, WIDTH, LAYERS, WEIGHT_DECAY, CLIP = 50, 8, 64, 2, 0.1, 1.0
+WARMUP, BATCH, WIDTH, LAYERS, WEIGHT_DECAY, CLIP = 50, 32, 64, 2, 0.1, 1.0
+CONTEXT = 32  # longer ones leave the loss on a plateau, whose end comes by chance and hides the schedule's part
 MOST_WORSE = 0.005
 LINEAR = LearningRateSchedule(shape="linear", warmup_steps=WARMUP)
 TRUNK = LearningRateSchedule(shape="wsd", warmup_steps=WARMUP)
@@ -64,8 +65,8 @@ class Run:
     def batch(self, step):
         text = self.data["text"]
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
-        starts = torch.randint(len(text) - 128, (BATCH,), generator=generator)
-        windows = text[starts[:, None] + torch.arange(129)]
+        starts = torch.randint(len(text) - CONTEXT, (BATCH,), generator=generator)
+        windows = text[starts[:, None] + torch.arange(CONTEXT + 1)]
         return windows[:, :-1], windows[:, 1:]
 
     def losses(self):
@@ -94,6 +95,10 @@ def trunk_losses(data, seed, peak, budgets):
         trunk.train_until(round(TRUNK.decay_starts * budget), TRUNK, budget)
         losses[str(budget)] = copy.deepcopy(trunk).train_until(budget, TRUNK, budget).losses()
     return losses
+
+
+def cut(batch):
+    return tuple(part.reshape(-1, CONTEXT) for part in batch)
 
 
 class Kept:
@@ -164,17 +169,17 @@ def compare(kept, data, budgets, seeds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1600, help="of the whole budget")
+    parser.add_argument("--steps", type=int, default=2000, help="of the whole budget")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the result here")
     options = parser.parse_args()
     torch.set_num_threads(1)
     data = build_data()
     text = data["train"].text
-    data = {"text": text, "validation": data["validation"], "test": data["test"]}
+    data = {"text": text} | {split: [cut(batch) for batch in data[split]] for split in ("validation", "test")}
     budgets = [round(share * options.steps) for share in SHARES]
     settings = {
-        "steps": options.steps, "seeds": options.seeds, "batch": BATCH, "width": WIDTH, "layers": LAYERS,
+        "steps": options.steps, "seeds": options.seeds, "batch": BATCH, "context": CONTEXT, "width": WIDTH, "layers": LAYERS,
         "warmup_steps": WARMUP, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP, "cool_down": TRUNK.cool_down_share,
     }  # fmt: skip
     kept = Kept(options.json, settings)
