@@ -20,6 +20,7 @@ from .metric_log import MetricLog
 from .rank_agreement import FollowingLedger, RankAgreement, find_ranks, is_sharded
 from .shared_budget import SharedBudget
 from .spending import spend_summary
+from .step_forecast import StepForecast
 from .stop_signals import StopSignals
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class BudgetGuard:
         started_at: Seconds since the epoch from which time is billed; None: when the block opens.
         store: Where `checkpoint` saves; None: a store in ``run_dir`` that keeps the last two.
         final_evaluations: Evaluations the loop will make after it stops, in units of the measured ones.
-        cool_down_share: Share of the budget left at which `should_cool_down` turns true.
+        cool_down_share: Share of what training may use, left, at which `should_cool_down` turns true.
         shared: A budget that this run shares with others; both hold.
         on_exhausted: Command that the watchdog runs once the budget is spent, also after a SIGKILL: a list of
             arguments, or a string for the shell. It runs as soon as the guard closes. Its exit status goes into the
@@ -104,6 +105,7 @@ class BudgetGuard:
         self._cool_down_share, self._tick_s, self._clock = cool_down_share, tick_s, clock
         self._grace_s = grace_s
         self._reserve = FinishReserve(final_evaluations)
+        self._forecast = StepForecast(self._reserve.steps)
         self._signals = StopSignals(self._on_signal)
         self._ledger: Ledger | None = None
         self._metric_log: MetricLog | None = None
@@ -253,8 +255,16 @@ class BudgetGuard:
 
     @property
     def should_cool_down(self) -> bool:
-        """Whether so little is left that the learning rate should fall now."""
-        return self.fraction_left <= self._cool_down_share
+        """Whether so little is left, after the reserve, that the learning rate should fall now."""
+        return 1 - self.fraction_used <= self._cool_down_share
+
+    @property
+    def steps_left(self) -> float | None:
+        """Steps that still fit, evaluations and saves between them included; None before a few were taken.
+
+        As of the last look at the clock, a few times a second, and the same on all ranks.
+        """
+        return self._forecast.left(self._open_ledger().steps)
 
     @property
     def typical_step_s(self) -> float | None:
@@ -302,8 +312,10 @@ class BudgetGuard:
         left_s, reserve_s = self.left_s, self.reserve_s
         if self.stop_reason is None and left_s < reserve_s and (self._ranks is None or self._ranks.rank == 0):
             self.stop_reason = "budget"
+        steps_left = self._forecast.look(left_s - reserve_s, ledger.steps)
         if self._ranks is not None:
-            agreed = self._ranks.agree(self.stop_reason, left_s - reserve_s, self.typical_step_s)
+            agreed = self._ranks.agree(self.stop_reason, left_s - reserve_s, self.typical_step_s, steps_left)
+            self._forecast.set(self._ranks.steps_left, ledger.steps)
             if agreed is None:  # a signal that came meanwhile waits for the next agreement
                 return True
             self.stop_reason = agreed
@@ -375,7 +387,9 @@ class BudgetGuard:
                 ledger.measured(name, seconds)
         finally:
             self._may_abandon = False
-            self._elsewhere_ns += ledger.now_ns() - start
+            elsewhere_ns = ledger.now_ns() - start
+            self._elsewhere_ns += elsewhere_ns
+            self._forecast.add_aside(elsewhere_ns / 1e9)
             self._look_again_ns = 0
             ledger.enter(before)
 
