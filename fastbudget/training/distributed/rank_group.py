@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import pickle
 import socket
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from ...core.errors import FastbudgetError, InvalidInputError
+from ...core.errors import BudgetSpent, FastbudgetError, InvalidInputError, RankFailedError
 from .launch_environment import LaunchEnvironment, read_launch_environment
+
+T = TypeVar("T")
 
 # While rank 0 evaluates or saves the others wait: no time-out may end that. A dead rank ends it (`RankFailures`).
 _PATIENCE = timedelta(days=30)
@@ -43,15 +47,15 @@ class RankGroup:
         """Whether this is rank 0, which decides and writes."""
         return self.rank == 0
 
-    def sum(self, value: float) -> float:
-        """Return the sum over ranks; exact for integers below 2^53."""
-        total = torch.tensor(value, dtype=torch.float64)
+    def sums(self, *values: float) -> list[float]:
+        """Return each value's sum over ranks; exact for integers below 2^53."""
+        total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total, group=self._group)
-        return float(total)
+        return total.tolist()
 
     def any(self, value: bool) -> bool:
         """Return whether it is true on any rank."""
-        return self.sum(float(value)) > 0
+        return self.sums(value)[0] > 0
 
     def decided(self, value: bool) -> bool:
         """Return rank 0's value: a decision by the clock is made once."""
@@ -60,12 +64,24 @@ class RankGroup:
         return bool(said)
 
     def from_rank_0(self, value: Any) -> Any:
-        """Return rank 0's value on every rank; one that is an exception is raised on all."""
+        """Return rank 0's value on every rank."""
         values = [value]
         dist.broadcast_object_list(values, src=0, group=self._group)
-        if isinstance(values[0], BaseException):
-            raise values[0]
         return values[0]
+
+    def done_by_rank_0(self, function: Callable[[], T]) -> T:
+        """Return on every rank what rank 0's call returns; what it raises is raised on all, the budget's end too."""
+        if self.rank != 0:
+            found = self.from_rank_0(None)
+            if isinstance(found, BaseException):
+                raise found
+            return found
+        try:
+            result = function()
+        except (Exception, BudgetSpent) as error:
+            self.from_rank_0(_portable(error))
+            raise
+        return self.from_rank_0(result)
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value, in order of rank."""
@@ -83,6 +99,15 @@ class RankGroup:
     def add_up(value: torch.Tensor) -> None:
         """Sum a tensor over ranks in place, on the device it is on, without waiting for it there."""
         dist.all_reduce(value)
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return an error that other processes can be sent."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RankFailedError(f"Rank 0 failed: {type(error).__name__}: {error}")
+    return error
 
 
 def join_process_group(device: torch.device, timeout_s: float) -> None:

@@ -25,6 +25,9 @@ class RankModel(Protocol):
     def synced(self, last: bool) -> AbstractContextManager[Any]:
         """Return the context of one micro-batch's forward and backward: gradients are reduced in the last one's."""
 
+    def reduce_gradients(self) -> None:
+        """Average over ranks the gradients that the bare model's backward left on each."""
+
     def share_buffers(self) -> None:
         """Give all ranks rank 0's buffers, such as running means, which each updates from its own batches."""
 
@@ -83,6 +86,21 @@ class ReplicatedModel:
     def synced(self, last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last else self.forward.no_sync()
 
+    def reduce_gradients(self) -> None:
+        parameters = [parameter for parameter in self.forward.parameters() if parameter.requires_grad]
+        used = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
+        used = used.to(parameters[0].device)
+        dist.all_reduce(used, dist.ReduceOp.MAX)
+        pending = []
+        for parameter, is_used in zip(parameters, used.tolist(), strict=True):
+            if is_used:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                pending.append((parameter.grad, dist.all_reduce(parameter.grad, async_op=True)))
+        for gradient, work in pending:
+            work.wait()
+            gradient.div_(dist.get_world_size())
+
     def share_buffers(self) -> None:
         pass  # DDP does before each forward, and rank 0's are saved
 
@@ -116,6 +134,9 @@ class ShardedModel:
             yield
         finally:
             self.forward.set_requires_gradient_sync(True)
+
+    def reduce_gradients(self) -> None:
+        raise NotImplementedError("Sharded parameters have no gradients that aren't reduced.")
 
     def share_buffers(self) -> None:
         for buffer in self.forward.buffers():
