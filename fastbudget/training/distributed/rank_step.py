@@ -10,10 +10,11 @@ import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
 from ...core.out_of_memory import is_out_of_memory
-from ..batches import move
+from ..batches import call_model, move
+from ..losses import check_scalar
 from ..training_step import TrainingStep
-from .ranks import Ranks
 from .rank_stream import Padding
+from .ranks import Ranks
 
 
 class RankTrainingStep(TrainingStep):
@@ -87,12 +88,12 @@ class RankTrainingStep(TrainingStep):
             batch = self._spare
         if isinstance(batch, Padding):
             batch = batch.batch
-        loss = self._loss_of(move(batch, self.device), model) * factor
+        batch = move(batch, self.device)
+        with self.precision.autocast():
+            loss = check_scalar(self.options.loss(call_model(model, batch), batch)) * factor
         self.precision.scaler.scale(loss).backward()
         return loss.detach().float().reshape(()) if factor else torch.zeros((), device=self.device)
 
 
 def _num_elements(batch: Any) -> int:
-    if isinstance(batch, Padding):
-        batch = batch.batch
     return max((leaf.numel() for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)), default=0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import register_pytree_node
 
 from ..batch_stream import EPOCH_END, BatchStream, epoch_seed, no_batch
 from ..batches import num_samples
@@ -19,6 +20,9 @@ class Padding:
     """A batch that takes part in a step, because all ranks must, but doesn't count: its weight is 0."""
 
     batch: Any
+
+
+register_pytree_node(Padding, lambda padding: ([padding.batch], None), lambda batches, _: Padding(*batches))
 
 
 class RankStream(BatchStream):

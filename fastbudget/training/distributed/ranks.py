@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -13,7 +12,8 @@ import torch.distributed as dist
 from ...core.errors import InvalidInputError, one_of
 from ..batch_stream import BatchStream
 from .data_parallel import DataParallel
-from .launch_environment import launched_ranks
+from .joined_values import join
+from .launch_environment import launched_ranks, read_launch_environment
 from .rank_batches import RankBatches, batches_of_rank
 from .rank_failures import RankFailures, shorten_tracebacks
 from .rank_group import RankGroup
@@ -45,8 +45,6 @@ def find_ranks(distributed: DataParallel | str | None, device: torch.device) -> 
     elif distributed is None:
         world_size = launched_ranks()
     else:
-        from .launch_environment import read_launch_environment
-
         world_size = read_launch_environment().world_size
     return Ranks(distributed or DataParallel(), device) if world_size > 1 else None
 
@@ -106,14 +104,5 @@ class Ranks:
     # -- state -----------------------------------------------------------------------------------------------------
 
     def joined(self, own: Any) -> Any:
-        """Return what all ranks have of their own as one value: the one, where it is the same on all."""
-        values = self.group.gather(own)
-        first = pickle.dumps(values[0])
-        return values[0] if all(pickle.dumps(value) == first for value in values) else {"by_rank": values}
-
-
-def own_part(joined: Any, rank: int, world_size: int) -> Any:
-    """Return a rank's part of what `Ranks.joined` made; None where another number of ranks made it."""
-    if not isinstance(joined, Mapping) or "by_rank" not in joined:
-        return joined
-    return joined["by_rank"][rank] if len(joined["by_rank"]) == world_size else None
+        """Return what all ranks have of their own as one value, for a checkpoint."""
+        return join(self.group.gather(own))
