@@ -365,19 +365,20 @@ class BudgetGuard:
         self._metric_log.add((self._open_ledger().steps, values))
 
     @contextmanager
-    def phase(self, name: str, *, learn: bool = True) -> Iterator[None]:
+    def phase(self, name: str, *, learn: bool = True, abandon: bool = True) -> Iterator[None]:
         """Bill the block as ``evaluate`` or ``checkpoint``, for a loop that does these by itself.
 
         Args:
             name: The phase.
             learn: Whether its duration says how long the next one takes.
+            abandon: Whether it may be left in the middle when the budget ends.
         """
         ledger = self._open_ledger()
         before = ledger.phase
         ledger.enter(name)
         start = ledger.now_ns()
-        # Another rank waits for rank 0, and ends with it.
-        self._may_abandon = self._ranks is None or self._ranks.rank == 0
+        # Other ranks wait for rank 0, and end with it.
+        self._may_abandon = abandon and (self._ranks is None or self._ranks.rank == 0)
         try:
             yield
             self._may_abandon = False
@@ -393,17 +394,18 @@ class BudgetGuard:
             self._look_again_ns = 0
             ledger.enter(before)
 
-    def evaluate(self, function: Callable[[], T], *, typical: bool = True) -> T:
+    def evaluate(self, function: Callable[[], T], *, typical: bool = True, abandon: bool = True) -> T:
         """Call ``function`` and bill its time as evaluation.
 
         Args:
             function: Evaluates.
             typical: Whether its duration says how long the others take; not so for a final one on more data.
+            abandon: Whether it may be left in the middle when the budget ends; not so where ranks work in step.
 
         Raises:
             BudgetSpent: the budget ended meanwhile; the guard's block ends with it, so it needs no handling.
         """
-        with self.phase("evaluate", learn=typical):
+        with self.phase("evaluate", learn=typical, abandon=abandon):
             return function()
 
     def checkpoint(
@@ -422,14 +424,14 @@ class BudgetGuard:
             BudgetSpent: as in `evaluate`; what was saved before is intact.
         """
         ranks = self._ranks
-        with self.phase("checkpoint", learn=True):
+        sharded = ranks is not None and is_sharded(state)  # then all write together or not at all
+        with self.phase("checkpoint", abandon=not sharded):
             if step is None:
                 step = self._next_step() if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
             if ranks is None:
                 path = self.store.save(step, state, metrics)
-            elif is_sharded(state):
-                self._may_abandon = False  # all ranks write together or not at all
+            elif sharded:
                 path = self.store.save(step, state, metrics)
             else:
                 path = ranks.done_by_rank_0(lambda: self.store.save(step, state, metrics))

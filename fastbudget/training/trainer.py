@@ -23,6 +23,14 @@ from ..core.errors import (
 )
 from .batch_stream import BatchStream, check_can_resume
 from .batches import batches_per_epoch
+from .distributed import (
+    DataParallel,
+    RankLog,
+    RankTrainingStep,
+    find_ranks,
+    is_restarted,
+    report_result,
+)
 from .early_stopping import EarlyStopping
 from .evaluation_mode import evaluating
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
@@ -30,7 +38,7 @@ from .metrics_log import MetricsLog, Sink
 from .nonfinite import check_parameters
 from .optimizers import OptimizerFactory, build_optimizer
 from .precision import MixedPrecision, Precision
-from .run_state import collect_state, restore_generators, restore_state
+from .run_state import collect_state, data_position, restore_generators, restore_state
 from .schedule import LearningRateSchedule
 from .step_records import StepRecords
 from .training_step import StepOptions, TrainingStep, weight_function
@@ -56,6 +64,18 @@ class TrainingResult:
     last_checkpoint: Path
     final_metrics: Any
     spend: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain data, without ``final_metrics``, which may be anything."""
+        return {
+            "stop_reason": self.stop_reason,
+            "steps": self.steps,
+            "best_checkpoint": str(self.best_checkpoint),
+            "best_step": self.best_step,
+            "best_metrics": self.best_metrics,
+            "last_checkpoint": str(self.last_checkpoint),
+            "spend": self.spend,
+        }
 
 
 class Trainer:
@@ -97,7 +117,9 @@ class Trainer:
         mtbf_s: Expected seconds between interruptions (a preempted or failing machine). Saves between evaluations are
             then made as often as wastes least, by Young and Daly; None: none.
         clip_grad_norm: Largest gradient norm; None: no clipping.
-        num_devices: Devices this run holds.
+        distributed: How several ranks train together: a `DataParallel`, or ``"ddp"`` or ``"fsdp2"``. None: DDP where
+            torchrun or `fastbudget train --nproc` started several, or the program made a process group; else alone.
+        num_devices: Devices this run holds; None: one for each rank.
         seed: Of batch order and of torch's generators.
         sinks: Called with each record; one that raises is dropped with a warning.
     """
@@ -130,7 +152,8 @@ class Trainer:
         checkpoint_every: int | None = None,
         mtbf_s: float | None = None,
         clip_grad_norm: float | None = None,
-        num_devices: int = 1,
+        distributed: DataParallel | str | None = None,
+        num_devices: int | None = None,
         seed: int = 0,
         sinks: Sequence[Sink] = (),
     ) -> None:
@@ -148,14 +171,18 @@ class Trainer:
         if early_stopping is not None and early_stopping.mode != mode:
             raise InvalidInputError(f"early_stopping has mode {early_stopping.mode!r} and the trainer {mode!r}.")
         check_can_resume(train_data, "train_data")
+        optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
+        device = next(model.parameters()).device
+        self._ranks = find_ranks(distributed, device)
+        num_batches = None if self._ranks is None else self._ranks.share_out(train_data, seed)
         if max_epochs is not None:
-            steps = -(-max_epochs * batches_per_epoch(train_data) // grad_accumulation)
+            steps = -(-max_epochs * (num_batches or batches_per_epoch(train_data)) // grad_accumulation)
             max_steps = min(steps, max_steps or steps)
         decay_over = decay_over or ("steps" if max_steps else "budget")
         if decay_over == "steps" and max_steps is None:
             raise InvalidInputError("decay_over='steps' needs max_steps; give it, or decay over the budget.")
         self.model = model
-        self.optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
+        self.optimizer = optimizer
         self.loss = resolve_loss(loss)
         self.train_data, self.budget, self.run_dir = train_data, budget, Path(run_dir)
         self.evaluate, self.metric, self.mode = evaluate, metric, mode
@@ -167,10 +194,7 @@ class Trainer:
         self.num_devices, self.seed, self.early_stopping = num_devices, seed, early_stopping
         self.step = 0
         self._sinks = sinks
-        device = next(model.parameters()).device
-        self._training_step = TrainingStep(
-            model,
-            self.optimizer,
+        self._training_step = self._make_step(
             precision=MixedPrecision(precision, device),
             device=device,
             options=StepOptions(
@@ -188,11 +212,18 @@ class Trainer:
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
-    def fit(self, *, resume: bool = False) -> TrainingResult:
+    def _make_step(self, **arguments: Any) -> TrainingStep:
+        if self._ranks is None:
+            return TrainingStep(self.model, self.optimizer, **arguments)
+        self._ranks.prepare(self.model, self.optimizer)
+        return RankTrainingStep(self.model, self.optimizer, ranks=self._ranks, **arguments)
+
+    def fit(self, *, resume: bool | Literal["auto"] = False) -> TrainingResult:
         """Train, evaluate and save; see `TrainingResult`.
 
         Args:
-            resume: Continue from the newest good checkpoint of ``run_dir``, and from what was spent there.
+            resume: Continue from the newest good checkpoint of ``run_dir``, and from what was spent there. ``"auto"``:
+                where there is one. So does a process that a launcher started again, whatever is given here.
 
         Raises:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
@@ -200,11 +231,27 @@ class Trainer:
             NonFiniteLossError: the loss or a parameter became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
             BudgetTooSmallError: the budget ended before the first evaluation was saved.
+            RankFailedError: another rank failed.
         """
+        if self._ranks is None:
+            result = self._fit(resume)
+            report_result(result.to_json())
+            return result
+        with self._ranks.failing_together():
+            result = self._fit(resume)
+            if self._ranks.is_first:
+                report_result(result.to_json())
+            self._ranks.group.any(False)  # nobody leaves while another still needs it
+        return result
+
+    def _fit(self, resume: bool | Literal["auto"]) -> TrainingResult:
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
         )
-        if store.paths() and not resume:
+        has_checkpoints = self._agreed(bool(store.paths()))
+        if resume == "auto" or is_restarted():
+            resume = has_checkpoints
+        if has_checkpoints and not resume:
             raise RunDirectoryError(f"{self.run_dir} holds checkpoints already; resume, or choose another run_dir.")
         guard = BudgetGuard(
             self.budget,
@@ -213,7 +260,9 @@ class Trainer:
             store=store,
             final_evaluations=self._final_cost,
         )
-        with guard, closing(MetricsLog(self.run_dir, self._sinks)) as self._log:
+        writes = self._ranks is None or self._ranks.is_first
+        log = MetricsLog(self.run_dir, self._sinks) if writes else RankLog(self.run_dir)
+        with guard, closing(log) as self._log:
             self._records = StepRecords(self._log, self._training_step.device, self.run_dir)
             stream = self._start(guard, resume)
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
@@ -223,11 +272,15 @@ class Trainer:
             f"The budget of {self.run_dir} ended before the first evaluation was saved. Raise it, or evaluate on less."
         )
 
+    def _agreed(self, decision: bool) -> bool:
+        """Return rank 0's decision: one that depends on the clock or the disk must be the same on all ranks."""
+        return decision if self._ranks is None else self._ranks.group.decided(decision)
+
     def _start(self, guard: BudgetGuard, resume: bool) -> BatchStream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
             self.model.train()
         if resume:
-            checkpoint = guard.store.load()
+            checkpoint = self._load(guard.store)
             stream = self._restore(checkpoint)
             self._saved_at = self.step
             if self.metric in checkpoint.metrics:
@@ -260,21 +313,21 @@ class Trainer:
             with contextlib.suppress(BudgetSpent):
                 if interrupted:  # every second counts: save without evaluating
                     self._save(guard, stream, None)
-                elif guard.may_evaluate(then_save=True):
+                elif self._agreed(guard.may_evaluate(then_save=True)):
                     self._evaluate_and_save(guard, stream)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
-        last = guard.store.latest()
-        best = guard.store.best() or last  # no evaluation gave a number: none is better than another
-        if last is None or best is None:
-            raise RunDirectoryError(f"{guard.store.directory} lost its checkpoints while the run was training.")
+        if self._ranks is None:
+            last, best = _last_and_best(guard.store)
+        else:
+            last, best = self._ranks.group.done_by_rank_0(lambda: _last_and_best(guard.store))
         best_step, best_metrics = guard.store.describe(best)
         final = None
         if not interrupted:
-            self.model.load_state_dict(guard.store.load(best).state["model"])
+            self.model.load_state_dict(self._load(guard.store, best).state["model"])
             final_evaluate = self.final_evaluate
-            if final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
+            if final_evaluate is not None and self._agreed(guard.may_evaluate(self._final_cost - 1.0)):
                 with contextlib.suppress(BudgetSpent):
-                    final = guard.evaluate(lambda: self._call_on_model(final_evaluate), typical=False)
+                    final = self._evaluated(guard, final_evaluate, typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,
@@ -313,23 +366,34 @@ class Trainer:
         else:
             since = guard.spent_s - self._train_s_at_evaluation
             due = since * _EVALUATION_SHARE / (1 - _EVALUATION_SHARE) >= guard.evaluation_upper_s
-        return due and guard.may_evaluate(then_save=True, keep_reserve=True)
+            due = self._agreed(due)
+        return due and self._agreed(guard.may_evaluate(then_save=True, keep_reserve=True))
 
     def _save_due(self, guard: BudgetGuard) -> bool:
         if self._saved_at == self.step:
             return False
         if self.checkpoint_every is not None:
             return self.step % self.checkpoint_every == 0
-        return self._save_interval_s is not None and guard.unsaved_s >= self._save_interval_s
+        if self.mtbf_s is None:
+            return False
+        return self._agreed(self._save_interval_s is not None and guard.unsaved_s >= self._save_interval_s)
 
-    def _call_on_model(self, function: Callable[[torch.nn.Module], Any]) -> Any:
-        with evaluating(self.model, self._training_step.precision):
-            return function(self.model)
+    def _evaluated(self, guard: BudgetGuard, function: Callable[[torch.nn.Module], Any], *, typical: bool = True) -> Any:
+        """Call a function on the model as evaluations want it; with ranks, return rank 0's result on all."""
+
+        def call() -> Any:
+            with evaluating(self.model, self._training_step.precision):
+                return function(self.model)
+
+        ranks = self._ranks
+        if ranks is None:
+            return guard.evaluate(call, typical=typical)
+        return guard.evaluate(lambda: ranks.evaluated(call), typical=typical, abandon=not ranks.model.is_sharded)
 
     def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
         self._records.read()
-        check_parameters(self.model, self.step, self.run_dir)
-        measured = guard.evaluate(lambda: self._call_on_model(self.evaluate))
+        check_parameters(self.model, self.step, self.run_dir, self._ranks)
+        measured = self._evaluated(guard, self.evaluate)
         metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
@@ -345,9 +409,9 @@ class Trainer:
 
     def _save(self, guard: BudgetGuard, stream: BatchStream, metrics: dict[str, float] | None) -> None:
         if metrics is None:
-            check_parameters(self.model, self.step, self.run_dir)
+            check_parameters(self.model, self.step, self.run_dir, self._ranks)
         self._log.flush()  # the history up to this step must not be newer on disk than the state
-        state = collect_state(self.step, self._training_step, stream, self.early_stopping)
+        state = collect_state(self.step, self._training_step, stream, self.early_stopping, self._ranks)
         guard.checkpoint(state, metrics, step=self.step)
         self._saved_at = self.step
         if self.mtbf_s is not None:
@@ -357,9 +421,22 @@ class Trainer:
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
         self._log.go_back_to(self.step)
-        stream = self._make_stream(checkpoint.state["data"])
-        restore_generators(checkpoint)
+        stream = self._make_stream(data_position(checkpoint, self._ranks))
+        restore_generators(checkpoint, self._ranks)
         return stream
 
+    def _load(self, store: CheckpointStore, path: Path | None = None) -> Checkpoint:
+        return store.load(path, into=None if self._ranks is None else self._ranks.model.load_targets(self.optimizer))
+
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
+        if self._ranks is not None:
+            return self._ranks.stream(seed=self.seed, state=state)
         return BatchStream(self.train_data, seed=self.seed, state=state)
+
+
+def _last_and_best(store: CheckpointStore) -> tuple[Path, Path]:
+    last = store.latest()
+    best = store.best() or last  # no evaluation gave a number: none is better than another
+    if last is None or best is None:
+        raise RunDirectoryError(f"{store.directory} lost its checkpoints while the run was training.")
+    return last, best
