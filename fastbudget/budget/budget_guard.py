@@ -105,7 +105,7 @@ class BudgetGuard:
         self._cool_down_share, self._tick_s, self._clock = cool_down_share, tick_s, clock
         self._grace_s = grace_s
         self._reserve = FinishReserve(final_evaluations)
-        self._forecast = StepForecast(self._reserve.steps)
+        self._forecast = StepForecast()
         self._signals = StopSignals(self._on_signal)
         self._ledger: Ledger | None = None
         self._metric_log: MetricLog | None = None
@@ -312,7 +312,7 @@ class BudgetGuard:
         left_s, reserve_s = self.left_s, self.reserve_s
         if self.stop_reason is None and left_s < reserve_s and (self._ranks is None or self._ranks.rank == 0):
             self.stop_reason = "budget"
-        steps_left = self._forecast.look(left_s - reserve_s, ledger.steps)
+        steps_left = self._forecast.look(now_ns / 1e9, left_s - reserve_s, ledger.steps)
         if self._ranks is not None:
             agreed = self._ranks.agree(self.stop_reason, left_s - reserve_s, self.typical_step_s, steps_left)
             self._forecast.set(self._ranks.steps_left, ledger.steps)

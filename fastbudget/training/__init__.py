@@ -17,6 +17,7 @@ from .generators import sample_generators
 from .losses import count_targets, resolve_loss
 from .metrics_log import METRICS_FILE
 from .optimizers import OPTIMIZERS, build_optimizer
+from .progress import Progress
 from .schedule import LearningRateSchedule
 from .trainer import Trainer, TrainingResult
 
@@ -27,6 +28,7 @@ __all__ = [
     "LearningRateSchedule",
     "MemmapDataset",
     "PaddingCollate",
+    "Progress",
     "ResumableSampler",
     "SampleIndex",
     "SeededDataset",
