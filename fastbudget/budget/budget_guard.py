@@ -13,6 +13,7 @@ from ..checkpoint import CheckpointStore
 from ..core.budget import Budget
 from ..core.clock import Clock, SystemClock
 from ..core.errors import BudgetSpent, InvalidInputError
+from ..core.units import SECONDS_PER_HOUR
 from .finish_reserve import FinishReserve
 from .ledger import Ledger
 from .ledger_record import read_ledger
@@ -109,7 +110,8 @@ class BudgetGuard:
         self._signals = StopSignals(self._on_signal)
         self._ledger: Ledger | None = None
         self._metric_log: MetricLog | None = None
-        self._limit_s = self.limit.seconds
+        # The whole budget as wall seconds of these devices; and up to where this session may bill, after earlier ones.
+        self._whole_s = self._limit_s = self.limit.seconds
         self._saved_at_s = 0.0
         self._look_again_ns = 0
         self._elsewhere_ns = 0
@@ -141,9 +143,9 @@ class BudgetGuard:
             except Exception as error:
                 self._ranks.from_rank_0(error)
                 raise
-            self._ranks.from_rank_0((opened.spent_s(), self._limit_s))
+            self._ranks.from_rank_0((opened.spent_s(), self._limit_s, self._whole_s))
             return opened
-        before_s, self._limit_s = self._ranks.from_rank_0(None)
+        before_s, self._limit_s, self._whole_s = self._ranks.from_rank_0(None)
         return FollowingLedger(
             self.run_dir,
             num_devices=self.num_devices,
@@ -166,10 +168,15 @@ class BudgetGuard:
         )
         if self._shared is not None:
             try:
-                self._limit_s = self._shared.reserve(self.run_dir, self.limit.seconds, self.num_devices)
+                self._whole_s = self._shared.reserve(self.run_dir, self.limit.seconds, self.num_devices)
             except BaseException:
                 ledger.close("error: BudgetTooSmallError")
                 raise
+        self._limit_s = self._whole_s
+        wall_s, device_s = ledger.before.total_billed_s, ledger.before.device_hours * SECONDS_PER_HOUR
+        if wall_s:  # earlier sessions may have held another number of devices
+            own = self.budget.in_seconds(self.num_devices, used_device_s=device_s, used_s=wall_s)
+            self._limit_s = wall_s + min(own.seconds, self._whole_s - device_s / self.num_devices)
         return ledger
 
     @property
@@ -227,7 +234,7 @@ class BudgetGuard:
     @property
     def fraction_left(self) -> float:
         """Share of the budget left, in [0, 1]."""
-        return min(1.0, max(0.0, self.left_s / self._limit_s))
+        return min(1.0, max(0.0, self.left_s / self._whole_s))
 
     @property
     def reserve_s(self) -> float:
@@ -250,8 +257,9 @@ class BudgetGuard:
     @property
     def fraction_used(self) -> float:
         """Share spent of what training may use, which is the budget less the reserve; in [0, 1]."""
-        usable = self._limit_s - self._reserve.upper_s(1.5) - self._kept_s
-        return min(1.0, max(0.0, self.spent_s / usable)) if usable > 0 else 1.0
+        kept = self._reserve.upper_s(1.5) + self._kept_s
+        usable = self._whole_s - kept
+        return min(1.0, max(0.0, 1 - (self.left_s - kept) / usable)) if usable > 0 else 1.0
 
     @property
     def should_cool_down(self) -> bool:
@@ -449,6 +457,10 @@ class BudgetGuard:
         """Note that all work so far is durable, for a loop that saves by itself: a restart no longer loses it."""
         self._open_ledger().saved()
         self._saved_at_s = self.spent_s
+
+    def note(self, **note: Any) -> None:
+        """Write something that happened into the ledger, beside the spending; plain data by name."""
+        self._open_ledger().note(note)
 
     def spend(self) -> dict[str, Any]:
         """Return what the run has spent: seconds by phase, device-hours, money where a price is known."""
