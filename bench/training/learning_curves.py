@@ -5,6 +5,7 @@ Digits: a multilayer perceptron. Pydocs: a small GPT. The rate falls linearly to
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -65,7 +66,7 @@ def digits_curve(number: int) -> dict[str, object]:
     sizes = [64, *[settings["width"]] * settings["layers"]]
     parts = [
         part
-        for a, b in zip(sizes, sizes[1:], strict=False)
+        for a, b in itertools.pairwise(sizes)
         for part in (nn.Linear(a, b), nn.ReLU(), nn.Dropout(settings["dropout"]))
     ]
     model = nn.Sequential(*parts, nn.Linear(sizes[-1], 10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -130,7 +131,7 @@ def test_any_budget_ends_annealed(tmp_path: Path, clock: Any, speed: str, evalua
     more = {"evaluate_every": 40, "evaluation_s": 10.0} if evaluations else {}
     factors = rates(tmp_path, clock, 1000, schedule, SPEEDS[speed], **more)
     assert factors[-1] < 0.03 and factors == sorted(factors, reverse=True)
-    falls = [a - b for a, b in zip(factors, factors[1:], strict=False)]
+    falls = [a - b for a, b in itertools.pairwise(factors)]
     first = next(index for index, fall in enumerate(falls) if fall > 0)
     share = 1 - first / len(factors)
     if shape == "wsd":
