@@ -384,7 +384,8 @@ class BudgetGuard:
         before = ledger.phase
         ledger.enter(name)
         start = ledger.now_ns()
-        self._may_abandon = True
+        # Another rank waits for rank 0, and ends with it.
+        self._may_abandon = self._ranks is None or self._ranks.rank == 0
         try:
             yield
             self._may_abandon = False
@@ -433,10 +434,13 @@ class BudgetGuard:
             if step is None:
                 step = self._next_step() if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
-            if ranks is None or ranks.rank == 0 or is_sharded(state):
+            if ranks is None:
+                path = self.store.save(step, state, metrics)
+            elif is_sharded(state):
+                self._may_abandon = False  # all ranks write together or not at all
                 path = self.store.save(step, state, metrics)
             else:
-                path = self.store.directory / f"step_{step:012d}"
+                path = ranks.done_by_rank_0(lambda: self.store.save(step, state, metrics))
         self.saved()
         return path
 
