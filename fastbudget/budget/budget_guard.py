@@ -415,7 +415,12 @@ class BudgetGuard:
             return function()
 
     def checkpoint(
-        self, state: Mapping[str, Any], metrics: Mapping[str, float] | None = None, *, step: int | None = None
+        self,
+        state: Mapping[str, Any],
+        metrics: Mapping[str, float] | None = None,
+        *,
+        step: int | None = None,
+        store: CheckpointStore | None = None,
     ) -> Path:
         """Save durably and bill the time as checkpointing.
 
@@ -425,28 +430,25 @@ class BudgetGuard:
             state: Nested mapping of tensors and plain data; see `CheckpointStore.save`.
             metrics: Measured on this state.
             step: Defaults to one after the newest.
+            store: Where to; None: the guard's.
 
         Raises:
             BudgetSpent: as in `evaluate`; what was saved before is intact.
         """
-        ranks = self._ranks
+        ranks, store = self._ranks, store or self.store
         with self.phase("checkpoint", learn=True):
             if step is None:
-                step = self._next_step() if ranks is None or ranks.rank == 0 else 0
+                step = _next_step(store) if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
             if ranks is None:
-                path = self.store.save(step, state, metrics)
+                path = store.save(step, state, metrics)
             elif is_sharded(state):
                 self._may_abandon = False  # all ranks write together or not at all
-                path = self.store.save(step, state, metrics)
+                path = store.save(step, state, metrics)
             else:
-                path = ranks.done_by_rank_0(lambda: self.store.save(step, state, metrics))
+                path = ranks.done_by_rank_0(lambda: store.save(step, state, metrics))
         self.saved()
         return path
-
-    def _next_step(self) -> int:
-        existing = self.store.paths()
-        return int(existing[-1].name.split("_")[1]) + 1 if existing else 0
 
     def expect(self, name: str, seconds: float) -> None:
         """Tell how long the first ``evaluate`` or ``checkpoint`` may take, to keep it back before any is seen."""
@@ -470,3 +472,8 @@ class BudgetGuard:
         """Return what the run has spent: seconds by phase, device-hours, money where a price is known."""
         record = read_ledger(self.run_dir) if self._ledger is None else self._ledger.record()
         return spend_summary(record, self.budget, self.num_devices)
+
+
+def _next_step(store: CheckpointStore) -> int:
+    existing = store.paths()
+    return int(existing[-1].name.split("_")[1]) + 1 if existing else 0

@@ -18,7 +18,7 @@ from .training_step import TrainingStep
 if TYPE_CHECKING:
     from .distributed import Ranks
 
-_PARTS = ("model", "optimizer", "base_rates", "step", "data", "random", "loss_scale", "early_stopping")
+_PARTS = ("model", "optimizer", "base_rates", "step", "data", "random", "loss_scale", "progress", "early_stopping")
 
 
 def collect_state(

@@ -30,10 +30,12 @@ from .metrics_log import MetricsLog, Sink
 from .nonfinite import check_parameters
 from .optimizers import OptimizerFactory, build_optimizer
 from .precision import MixedPrecision, Precision
+from .progress import Progress
 from .run_state import collect_state, restore_generators, restore_state
 from .schedule import LearningRateSchedule
 from .step_records import StepRecords
 from .training_step import StepOptions, TrainingStep, weight_function
+from .trunk import return_to_trunk, trunk_store
 
 # Evaluations may take at most this share of the spend when no cadence is given.
 _EVALUATION_SHARE = 0.25
@@ -90,8 +92,8 @@ class Trainer:
             out that optimizer step, which waits for the device at each step, and stops after 25 in a row.
         early_stopping: Stops on a target or for lack of improvement of ``metric``.
         schedule: Learning rate over the run.
-        decay_over: What progress means to the schedule: ``"steps"`` of max_steps, which repeats exactly; or the
-            ``"budget"`` where it is further along than the steps, so that a run it cuts short still ends annealed.
+        decay_over: The end towards which the schedule decays. ``"budget"``: of ``max_steps``, or of the budget where
+            that comes first, so that the run ends annealed in any case; see `Progress`. ``"steps"``: of ``max_steps``.
         evaluate_every: Steps between evaluations; None: as often as a quarter of the spend allows.
         checkpoint_every: Steps between saves, beside those that follow each evaluation; None: as ``mtbf_s`` says.
         mtbf_s: Expected seconds between interruptions (a preempted or failing machine). Saves between evaluations are
@@ -125,7 +127,7 @@ class Trainer:
         on_nonfinite: Literal["raise", "skip"] = "raise",
         early_stopping: EarlyStopping | None = None,
         schedule: LearningRateSchedule | None = None,
-        decay_over: Literal["steps", "budget"] | None = None,
+        decay_over: Literal["steps", "budget"] = "budget",
         evaluate_every: int | None = None,
         checkpoint_every: int | None = None,
         mtbf_s: float | None = None,
@@ -151,9 +153,6 @@ class Trainer:
         if max_epochs is not None:
             steps = -(-max_epochs * batches_per_epoch(train_data) // grad_accumulation)
             max_steps = min(steps, max_steps or steps)
-        decay_over = decay_over or ("steps" if max_steps else "budget")
-        if decay_over == "steps" and max_steps is None:
-            raise InvalidInputError("decay_over='steps' needs max_steps; give it, or decay over the budget.")
         self.model = model
         self.optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
         self.loss = resolve_loss(loss)
@@ -162,7 +161,7 @@ class Trainer:
         self.final_evaluate = final_evaluate
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
-        self.decay_over = decay_over
+        self.progress = Progress(max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over)
         self.evaluate_every, self.checkpoint_every, self.mtbf_s = evaluate_every, checkpoint_every, mtbf_s
         self.num_devices, self.seed, self.early_stopping = num_devices, seed, early_stopping
         self.step = 0
@@ -188,11 +187,13 @@ class Trainer:
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
-    def fit(self, *, resume: bool = False) -> TrainingResult:
+    def fit(self, *, resume: bool | Literal["trunk"] = False) -> TrainingResult:
         """Train, evaluate and save; see `TrainingResult`.
 
         Args:
             resume: Continue from the newest good checkpoint of ``run_dir``, and from what was spent there.
+                ``"trunk"``: from the state before the learning rate began to fall, to use a larger budget than the run
+                was annealed for; the annealed model is kept in ``cooled_down/``.
 
         Raises:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
@@ -201,6 +202,10 @@ class Trainer:
             SaveError: a checkpoint could not be written; earlier ones are intact.
             BudgetTooSmallError: the budget ended before the first evaluation was saved.
         """
+        if resume not in (False, True, "trunk"):
+            raise InvalidInputError(f"resume must be True, False or 'trunk', got {resume!r}.")
+        if resume == "trunk":
+            return_to_trunk(self.run_dir)
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
         )
@@ -215,7 +220,7 @@ class Trainer:
         )
         with guard, closing(MetricsLog(self.run_dir, self._sinks)) as self._log:
             self._records = StepRecords(self._log, self._training_step.device, self.run_dir)
-            stream = self._start(guard, resume)
+            stream = self._start(guard, bool(resume))
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
             return self._finish(guard, stream)
@@ -248,8 +253,9 @@ class Trainer:
                 return
             if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
                 self._save(guard, stream, None)
+            factor = self._rate_factor(guard, stream)
             with guard.timed_step():
-                stepped = self._train_step(guard, stream)
+                stepped = self._train_step(stream, factor)
             if stepped and self._evaluation_due(guard):
                 self._evaluate_and_save(guard, stream)
 
@@ -288,20 +294,27 @@ class Trainer:
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def _train_step(self, guard: BudgetGuard, stream: BatchStream) -> bool:
+    def _train_step(self, stream: BatchStream, factor: float) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
-        factor = self._rate_factor(guard)
         batches = [next(stream) for _ in range(self.grad_accumulation)]
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         return stepped
 
-    def _rate_factor(self, guard: BudgetGuard) -> float:
+    def _rate_factor(self, guard: BudgetGuard, stream: BatchStream) -> float:
         """Return the factor on the learning rates for the step about to be taken."""
-        progress = self.step / self.max_steps if self.max_steps else 0.0
-        if self.decay_over == "budget":
-            progress = max(progress, guard.fraction_used)
+        before, starts = self.progress.value, self.schedule.decay_starts
+        progress = self.progress.update(self.step, guard.steps_left)
+        if before <= starts < progress and self.schedule.has_trunk:
+            self._save_trunk(guard, stream)
         return self.schedule.factor(self.step, progress)
+
+    def _save_trunk(self, guard: BudgetGuard, stream: BatchStream) -> None:
+        store = trunk_store(self.run_dir)
+        if not any(store.describe(path)[0] == self.step for path in store.paths()):  # as after a return to it
+            self._log.flush()
+            at_start = Progress(decay_starts=1.0).state_dict()  # whoever goes on from here plans its end anew
+            guard.checkpoint(self._state(stream) | {"progress": at_start}, step=self.step, store=store)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 
@@ -347,15 +360,19 @@ class Trainer:
         if metrics is None:
             check_parameters(self.model, self.step, self.run_dir)
         self._log.flush()  # the history up to this step must not be newer on disk than the state
-        state = collect_state(self.step, self._training_step, stream, self.early_stopping)
-        guard.checkpoint(state, metrics, step=self.step)
+        guard.checkpoint(self._state(stream), metrics, step=self.step)
         self._saved_at = self.step
         if self.mtbf_s is not None:
             self._save_interval_s = guard.store.interval_s(self.mtbf_s)
 
+    def _state(self, stream: BatchStream) -> dict[str, Any]:
+        state = collect_state(self.step, self._training_step, stream, self.early_stopping)
+        return state | {"progress": self.progress.state_dict()}
+
     def _restore(self, checkpoint: Checkpoint) -> BatchStream:
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
+        self.progress.load_state_dict(checkpoint.state["progress"])
         self._log.go_back_to(self.step)
         stream = self._make_stream(checkpoint.state["data"])
         restore_generators(checkpoint)
