@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,27 +18,25 @@ from ..core.errors import (
     BudgetSpent,
     BudgetTooSmallError,
     InvalidInputError,
-    NonFiniteLossError,
     RunDirectoryError,
     one_of,
 )
 from .batch_stream import BatchStream, check_can_resume
-from .batches import batches_per_epoch, call_model, move, num_samples
+from .batches import batches_per_epoch
 from .early_stopping import EarlyStopping
-from .generators import generator_states, generators_restored, set_generator_states
-from .losses import Loss, check_scalar, count_targets, own_loss, predicts_next_token, resolve_loss
+from .evaluation_mode import evaluating
+from .losses import Loss, own_loss, predicts_next_token, resolve_loss
 from .metrics_log import MetricsLog, Sink
+from .nonfinite import check_parameters
 from .optimizers import OptimizerFactory, build_optimizer
 from .precision import MixedPrecision, Precision
+from .run_state import collect_state, restore_generators, restore_state
 from .schedule import LearningRateSchedule
+from .step_records import StepRecords
+from .training_step import StepOptions, TrainingStep, weight_function
 
 # Evaluations may take at most this share of the spend when no cadence is given.
 _EVALUATION_SHARE = 0.25
-
-# A loss scale starts at 2^16 and halves at each skip, so more skips in a row than this have another cause.
-_MOST_SKIPS_IN_A_ROW = 25
-
-_PARTS = ("model", "optimizer", "base_rates", "step", "data", "random", "loss_scale", "early_stopping")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,25 +157,31 @@ class Trainer:
         self.model = model
         self.optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
         self.loss = resolve_loss(loss)
-        self._weight_of = _loss_weight(loss_weight, shifted=self.loss is own_loss and predicts_next_token(model))
         self.train_data, self.budget, self.run_dir = train_data, budget, Path(run_dir)
         self.evaluate, self.metric, self.mode = evaluate, metric, mode
         self.final_evaluate = final_evaluate
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
         self.decay_over = decay_over
-        self.evaluate_every, self.clip_grad_norm = evaluate_every, clip_grad_norm
-        self.checkpoint_every, self.mtbf_s = checkpoint_every, mtbf_s
-        self.num_devices, self.seed = num_devices, seed
-        self.on_nonfinite, self.early_stopping = on_nonfinite, early_stopping
+        self.evaluate_every, self.checkpoint_every, self.mtbf_s = evaluate_every, checkpoint_every, mtbf_s
+        self.num_devices, self.seed, self.early_stopping = num_devices, seed, early_stopping
         self.step = 0
         self._sinks = sinks
-        self._device = next(model.parameters()).device
-        self._precision = MixedPrecision(precision, self._device)
-        self._base_rates = [group["lr"] for group in self.optimizer.param_groups]
+        device = next(model.parameters()).device
+        self._training_step = TrainingStep(
+            model,
+            self.optimizer,
+            precision=MixedPrecision(precision, device),
+            device=device,
+            options=StepOptions(
+                loss=self.loss,
+                weight_of=weight_function(loss_weight, shifted=self.loss is own_loss and predicts_next_token(model)),
+                clip_grad_norm=clip_grad_norm,
+                skip_nonfinite=on_nonfinite == "skip",
+            ),
+            run_dir=self.run_dir,
+        )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
-        self._unread: list[tuple[dict[str, Any], torch.Tensor, torch.Tensor | None]] = []
-        self._skips_in_a_row = 0
         self._train_s_at_evaluation = 0.0
         self._saved_at = -1
         self._save_interval_s: float | None = None
@@ -212,6 +214,7 @@ class Trainer:
             final_evaluations=self._final_cost,
         )
         with guard, closing(MetricsLog(self.run_dir, self._sinks)) as self._log:
+            self._records = StepRecords(self._log, self._training_step.device, self.run_dir)
             stream = self._start(guard, resume)
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
@@ -233,7 +236,7 @@ class Trainer:
                 with contextlib.suppress(BudgetSpent):
                     self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
-        stream = BatchStream(self.train_data, seed=self.seed)
+        stream = self._make_stream()
         self._evaluate_and_save(guard, stream)
         return stream
 
@@ -251,7 +254,7 @@ class Trainer:
                 self._evaluate_and_save(guard, stream)
 
     def _finish(self, guard: BudgetGuard, stream: BatchStream) -> TrainingResult:
-        self._read_losses()
+        self._records.read()
         interrupted = guard.stop_reason in ("sigint", "sigterm")
         if self._saved_at != self.step:
             with contextlib.suppress(BudgetSpent):
@@ -268,9 +271,10 @@ class Trainer:
         final = None
         if not interrupted:
             self.model.load_state_dict(guard.store.load(best).state["model"])
-            if self.final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
+            final_evaluate = self.final_evaluate
+            if final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
                 with contextlib.suppress(BudgetSpent):
-                    final = guard.evaluate(lambda: self._in_eval_mode(self.final_evaluate), typical=False)
+                    final = guard.evaluate(lambda: self._call_on_model(final_evaluate), typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,
@@ -286,97 +290,18 @@ class Trainer:
 
     def _train_step(self, guard: BudgetGuard, stream: BatchStream) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
+        factor = self._rate_factor(guard)
+        batches = [next(stream) for _ in range(self.grad_accumulation)]
+        stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
+        self.step += stepped
+        return stepped
+
+    def _rate_factor(self, guard: BudgetGuard) -> float:
+        """Return the factor on the learning rates for the step about to be taken."""
         progress = self.step / self.max_steps if self.max_steps else 0.0
         if self.decay_over == "budget":
             progress = max(progress, guard.fraction_used)
-        factor = self.schedule.factor(self.step, progress)
-        for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
-            group["lr"] = rate * factor
-        loss = self._backward([next(stream) for _ in range(self.grad_accumulation)])
-        stepped = self._update(loss, {"step": self.step + 1, "lr": self._base_rates[0] * factor})
-        self.optimizer.zero_grad(set_to_none=True)
-        if stepped:
-            self.step, self._skips_in_a_row = self.step + 1, 0
-        else:
-            self._skipped()
-        return stepped
-
-    def _backward(self, batches: list[Any]) -> torch.Tensor:
-        """Add up the gradient of the mean loss over all batches together; return that loss."""
-        if self.step == 0:
-            num_samples(batches[0])  # refuses a batch without samples
-        weights = [self._weight_of(batch) for batch in batches] if len(batches) > 1 else [1]
-        whole = sum(weights)
-        total = torch.zeros((), device=self._device)
-        if not whole:
-            return total / 0  # NaN, the mean of nothing, as torch's losses have it for one batch
-        for batch, weight in zip(batches, weights, strict=True):
-            if not weight:
-                continue
-            batch = move(batch, self._device)
-            with self._precision.autocast():
-                loss = check_scalar(self.loss(call_model(self.model, batch), batch)) * (weight / whole)
-            self._precision.scaler.scale(loss).backward()
-            total += loss.detach().float().reshape(())
-        return total
-
-    def _update(self, loss: torch.Tensor, record: dict[str, Any]) -> bool:
-        """Clip, step and record; return False when numbers that aren't finite made it skip the step."""
-        skips, scales = self.on_nonfinite == "skip", self._precision.scales
-        if (skips or scales) and not math.isfinite(loss):
-            if skips:
-                return False
-            raise self._nonfinite(f"The loss is {float(loss)} at step {record['step']}")
-        scaler, norm = self._precision.scaler, None
-        scaler.unscale_(self.optimizer)
-        if self.clip_grad_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_grad_norm)
-        if scales:
-            scale = scaler.get_scale()
-            scaler.step(self.optimizer)  # not when a scaled gradient overflowed, which lowers the scale
-            scaler.update()
-            if scaler.get_scale() < scale:
-                return False
-        elif skips and not math.isfinite(self._gradient_norm() if norm is None else norm):
-            return False
-        self._unread.append((record, loss, norm))
-        # Reading a loss waits for the device, so on a GPU several are read at once.
-        if self._device.type == "cpu" or len(self._unread) >= 10:
-            self._read_losses()
-        if not scales:
-            self.optimizer.step()
-        return True
-
-    def _gradient_norm(self) -> torch.Tensor:
-        return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-
-    def _skipped(self) -> None:
-        self._skips_in_a_row += 1
-        self._log.write({"step": self.step, "skipped": self._skips_in_a_row})
-        if self._skips_in_a_row >= _MOST_SKIPS_IN_A_ROW:
-            raise self._nonfinite(f"{self._skips_in_a_row} steps in a row had a loss or gradient that isn't finite")
-
-    def _read_losses(self) -> None:
-        unread, self._unread = self._unread, []
-        for record, loss, norm in unread:
-            values = {"loss": float(loss)} | ({"grad_norm": float(norm)} if norm is not None else {})
-            for name, value in values.items():
-                if not math.isfinite(value):
-                    raise self._nonfinite(
-                        f"The {name.replace('grad_', 'gradient ')} is {value} at step {record['step']}"
-                    )
-            self._log.write(record | values)
-
-    def _check_parameters(self) -> None:
-        """Raise before parameters that aren't finite are evaluated or saved: a gradient may break them unseen."""
-        if not all(bool(parameter.detach().isfinite().all()) for parameter in self.model.parameters()):
-            raise self._nonfinite(f"A parameter is NaN or infinite after step {self.step}")
-
-    def _nonfinite(self, what: str) -> NonFiniteLossError:
-        return NonFiniteLossError(
-            f"{what}. The last good checkpoint is kept in {self.run_dir / CHECKPOINT_DIR}; lower the learning rate or "
-            "look for bad values in the data (a batch whose targets are all -100 has no loss), then resume."
-        )
+        return self.schedule.factor(self.step, progress)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 
@@ -397,26 +322,15 @@ class Trainer:
             return self.step % self.checkpoint_every == 0
         return self._save_interval_s is not None and guard.unsaved_s >= self._save_interval_s
 
-    def _in_eval_mode(self, function: Callable[[torch.nn.Module], Any] | None) -> Any:
-        assert function is not None
-        modes = [(module, module.training) for module in self.model.modules()]
-        # Iterating a DataLoader draws from torch's generator, so without this the evaluations, whose moments depend on
-        # the clock, would decide the order of the training data.
-        with generators_restored():
-            self.model.eval()
-            try:
-                with torch.no_grad(), self._precision.autocast():
-                    return function(self.model)
-            finally:
-                for module, training in modes:
-                    module.training = training
+    def _call_on_model(self, function: Callable[[torch.nn.Module], Any]) -> Any:
+        with evaluating(self.model, self._training_step.precision):
+            return function(self.model)
 
     def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
-        self._read_losses()
-        self._check_parameters()
-        metrics = {
-            name: float(value) for name, value in guard.evaluate(lambda: self._in_eval_mode(self.evaluate)).items()
-        }
+        self._records.read()
+        check_parameters(self.model, self.step, self.run_dir)
+        measured = guard.evaluate(lambda: self._call_on_model(self.evaluate))
+        metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
         self._train_s_at_evaluation = guard.spent_s
@@ -431,60 +345,21 @@ class Trainer:
 
     def _save(self, guard: BudgetGuard, stream: BatchStream, metrics: dict[str, float] | None) -> None:
         if metrics is None:
-            self._check_parameters()
+            check_parameters(self.model, self.step, self.run_dir)
         self._log.flush()  # the history up to this step must not be newer on disk than the state
-        guard.checkpoint(self._state(stream), metrics, step=self.step)
+        state = collect_state(self.step, self._training_step, stream, self.early_stopping)
+        guard.checkpoint(state, metrics, step=self.step)
         self._saved_at = self.step
         if self.mtbf_s is not None:
             self._save_interval_s = guard.store.interval_s(self.mtbf_s)
 
-    def _state(self, stream: BatchStream) -> dict[str, Any]:
-        return {
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "base_rates": self._base_rates,
-            "step": self.step,
-            "data": stream.state_dict(),
-            "random": generator_states(),
-            "loss_scale": self._precision.scaler.state_dict(),
-            "early_stopping": self.early_stopping.state_dict() if self.early_stopping is not None else None,
-        }
-
     def _restore(self, checkpoint: Checkpoint) -> BatchStream:
-        state = checkpoint.state
-        missing = [name for name in _PARTS if name not in state]
-        if "random" not in missing:
-            missing = [f"random.{name}" for name in generator_states() if name not in state["random"]] + missing
-        if missing:
-            raise InvalidInputError(
-                f"Checkpoint {checkpoint.path} lacks {', '.join(missing)}: training can't go on from it exactly. "
-                "Resume from a whole one, or start anew in another run_dir with the model it holds."
-            )
-        try:
-            self.model.load_state_dict(state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
-            if self._precision.scales:
-                self._precision.scaler.load_state_dict(state["loss_scale"])
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise InvalidInputError(
-                f"The checkpoint in {self.run_dir} doesn't fit the model, optimizer or precision: {error} Resume with "
-                "those it was saved from, or start anew."
-            ) from error
-        self.step, self._base_rates = state["step"], state["base_rates"]
-        if self.early_stopping is not None and state["early_stopping"] is not None:
-            self.early_stopping.load_state_dict(state["early_stopping"])
+        restore_state(checkpoint, self._training_step, self.early_stopping)
+        self.step = checkpoint.state["step"]
         self._log.go_back_to(self.step)
-        stream = BatchStream(self.train_data, seed=self.seed, state=state["data"])
-        # Entering the data draws random numbers, so the generators are restored after it.
-        set_generator_states(state["random"])
+        stream = self._make_stream(checkpoint.state["data"])
+        restore_generators(checkpoint)
         return stream
 
-
-def _loss_weight(choice: str | Callable[[Any], float], *, shifted: bool) -> Callable[[Any], float]:
-    if callable(choice):
-        return choice
-    if choice == "samples":
-        return num_samples
-    if choice == "targets":
-        return partial(count_targets, shifted=shifted)
-    raise InvalidInputError(f"loss_weight must be 'targets', 'samples' or a function of the batch, got {choice!r}.")
+    def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
+        return BatchStream(self.train_data, seed=self.seed, state=state)
