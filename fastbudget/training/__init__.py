@@ -19,6 +19,7 @@ from .metrics_log import METRICS_FILE
 from .optimizers import OPTIMIZERS, build_optimizer
 from .progress import Progress
 from .schedule import LearningRateSchedule
+from .stages import Stage
 from .trainer import Trainer, TrainingResult
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "ResumableSampler",
     "SampleIndex",
     "SeededDataset",
+    "Stage",
     "TokenBatches",
     "TokenDataset",
     "TokenLoader",
