@@ -31,6 +31,7 @@ class MixedPrecision:
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
         check_precision(precision)
+        self.name = precision
         self._device_type, self._dtype = device.type, _AUTOCAST.get(precision)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16-mixed")
 

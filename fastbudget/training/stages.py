@@ -143,14 +143,14 @@ class StageSequence:
         if shares > 1 + 1e-9:
             raise InvalidInputError(f"The stages' budget_share add up to {shares:.3g}; there is only 1 to share.")
         self._stages = tuple(stages)
-        self._index = 0
+        self.index = 0  # of the stage under way
         self._begun_at_step, self._begun_at_left = 0, 1.0
         self.is_done = False
 
     @property
     def current(self) -> Stage:
         """The stage under way; the last one when all have ended."""
-        return self._stages[self._index]
+        return self._stages[self.index]
 
     def needs_own_data(self) -> str | None:
         """Return what of a stage only its own data can give, None if all stages may use the same."""
@@ -194,8 +194,8 @@ class StageSequence:
             return None
         steps, spent = step - self._begun_at_step, self._begun_at_left - fraction_left
         self._begun_at_step, self._begun_at_left = step, fraction_left
-        if self._index + 1 < len(self._stages):
-            self._index += 1
+        if self.index + 1 < len(self._stages):
+            self.index += 1
         else:
             self.is_done = True
         following = None if self.is_done else self.current.name
@@ -222,9 +222,9 @@ class StageSequence:
                 f"The run was saved in stage {state['stage']!r}, and the stages given are {', '.join(names)}; keep the "
                 "names of stages that a run has been in."
             )
-        self._index = names.index(state["stage"])
+        self.index = names.index(state["stage"])
         self._begun_at_step, self._begun_at_left = state["begun_at_step"], state["begun_at_left"]
         # The last stage then may not be the last now.
-        self.is_done = state["is_done"] and self._index + 1 == len(names)
+        self.is_done = state["is_done"] and self.index + 1 == len(names)
         if state["is_done"] and not self.is_done:
-            self._index += 1
+            self.index += 1

@@ -31,8 +31,10 @@ from .nonfinite import check_parameters
 from .optimizers import OptimizerFactory, build_optimizer
 from .precision import MixedPrecision, Precision
 from .progress import Progress
-from .run_state import collect_state, restore_generators, restore_state
+from .run_state import check_state, collect_state, restore_generators, restore_state
 from .schedule import LearningRateSchedule
+from .staged_stream import StagedStream, check_stage_data, data_of_stage, makes_data
+from .stages import Stage, StageSequence
 from .step_records import StepRecords
 from .training_step import StepOptions, TrainingStep, weight_function
 from .trunk import return_to_trunk, trunk_store
@@ -40,13 +42,15 @@ from .trunk import return_to_trunk, trunk_store
 # Evaluations may take at most this share of the spend when no cadence is given.
 _EVALUATION_SHARE = 0.25
 
+Stream = BatchStream | StagedStream
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
     """How a run ended.
 
-    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``target`` or ``patience`` (early stopping),
-    ``sigint``, ``sigterm``. ``best_checkpoint`` is durable and was evaluated: ``best_metrics``. ``final_metrics`` is
+    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``target`` (early stopping's, or the last stage is
+    over), ``patience``, ``sigint``, ``sigterm``, ``devices`` (the next stage wants ``wanted_ranks``: resume with them). ``best_checkpoint`` is durable and was evaluated: ``best_metrics``. ``final_metrics`` is
     what ``final_evaluate`` returned on it, None if the budget left no time. ``spend`` sums the ledger.
     """
 
@@ -58,6 +62,7 @@ class TrainingResult:
     last_checkpoint: Path
     final_metrics: Any
     spend: dict[str, Any] = field(default_factory=dict)
+    wanted_ranks: int | None = None
 
 
 class Trainer:
@@ -72,7 +77,7 @@ class Trainer:
         optimizer_options: ``lr``, … for a named optimizer.
         loss: ``loss(outputs, batch) -> scalar`` (the mean over the batch), a name, or None for the model's own.
         train_data: Re-iterable of batches, or `TokenDataset.batches`; a batch is a mapping of keywords, or a pair
-            (inputs, targets).
+            (inputs, targets). With stages also a function of a `Stage` that returns one, called as each begins.
         budget: What may be spent.
         run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
@@ -92,6 +97,8 @@ class Trainer:
             out that optimizer step, which waits for the device at each step, and stops after 25 in a row.
         early_stopping: Stops on a target or for lack of improvement of ``metric``.
         schedule: Learning rate over the run.
+        stages: Parts of the run that follow one another, each with targets and resources of its own; see `Stage`. The
+            run ends with the last, if that can end.
         decay_over: The end towards which the schedule decays. ``"budget"``: of ``max_steps``, or of the budget where
             that comes first, so that the run ends annealed in any case; see `Progress`. ``"steps"``: of ``max_steps``.
         evaluate_every: Steps between evaluations; None: as often as a quarter of the spend allows.
@@ -108,7 +115,7 @@ class Trainer:
         self,
         *,
         model: torch.nn.Module,
-        train_data: Iterable[Any],
+        train_data: Iterable[Any] | Callable[[Stage], Iterable[Any]],
         budget: Budget,
         run_dir: str | Path,
         evaluate: Callable[[torch.nn.Module], Mapping[str, float]],
@@ -127,6 +134,7 @@ class Trainer:
         on_nonfinite: Literal["raise", "skip"] = "raise",
         early_stopping: EarlyStopping | None = None,
         schedule: LearningRateSchedule | None = None,
+        stages: Sequence[Stage] = (),
         decay_over: Literal["steps", "budget"] = "budget",
         evaluate_every: int | None = None,
         checkpoint_every: int | None = None,
@@ -149,7 +157,8 @@ class Trainer:
             raise InvalidInputError(f"mtbf_s must be above 0 seconds, got {mtbf_s}.")
         if early_stopping is not None and early_stopping.mode != mode:
             raise InvalidInputError(f"early_stopping has mode {early_stopping.mode!r} and the trainer {mode!r}.")
-        check_can_resume(train_data, "train_data")
+        self._stages = StageSequence(stages) if stages else None
+        check_stage_data(train_data, self._stages)
         if max_epochs is not None:
             steps = -(-max_epochs * batches_per_epoch(train_data) // grad_accumulation)
             max_steps = min(steps, max_steps or steps)
@@ -166,6 +175,7 @@ class Trainer:
         self.num_devices, self.seed, self.early_stopping = num_devices, seed, early_stopping
         self.step = 0
         self._sinks = sinks
+        self._own_accumulation, self._own_precision = grad_accumulation, precision
         device = next(model.parameters()).device
         self._training_step = TrainingStep(
             model,
@@ -228,7 +238,7 @@ class Trainer:
             f"The budget of {self.run_dir} ended before the first evaluation was saved. Raise it, or evaluate on less."
         )
 
-    def _start(self, guard: BudgetGuard, resume: bool) -> BatchStream:
+    def _start(self, guard: BudgetGuard, resume: bool) -> Stream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
             self.model.train()
         if resume:
@@ -241,14 +251,15 @@ class Trainer:
                 with contextlib.suppress(BudgetSpent):
                     self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
-        stream = self._make_stream()
+        stream = self._begin()
         self._evaluate_and_save(guard, stream)
         return stream
 
-    def _loop(self, guard: BudgetGuard, stream: BatchStream) -> None:
+    def _loop(self, guard: BudgetGuard, stream: Stream) -> None:
         while self.max_steps is None or self.step < self.max_steps:
-            if self.early_stopping is not None and self.early_stopping.stop_reason is not None:
-                guard.stop_reason = guard.stop_reason or self.early_stopping.stop_reason
+            if reason := self._reason_to_stop():
+                guard.stop_reason = guard.stop_reason or reason
+                return
             if not guard.may_continue():
                 return
             if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
@@ -256,12 +267,20 @@ class Trainer:
             factor = self._rate_factor(guard, stream)
             with guard.timed_step():
                 stepped = self._train_step(stream, factor)
-            if stepped and self._evaluation_due(guard):
+            if stepped and (self._evaluation_due(guard) or self._stage_is_used_up(guard)):
                 self._evaluate_and_save(guard, stream)
 
-    def _finish(self, guard: BudgetGuard, stream: BatchStream) -> TrainingResult:
+    def _reason_to_stop(self) -> str | None:
+        """Return why to stop now, but for the budget and signals, which are the guard's."""
+        if self._stages is not None and self._stages.is_done:
+            return "target"
+        if self._wanted_ranks() is not None:
+            return "devices"
+        return self.early_stopping.stop_reason if self.early_stopping is not None else None
+
+    def _finish(self, guard: BudgetGuard, stream: Stream) -> TrainingResult:
         self._records.read()
-        interrupted = guard.stop_reason in ("sigint", "sigterm")
+        interrupted = guard.stop_reason in ("sigint", "sigterm", "devices")
         if self._saved_at != self.step:
             with contextlib.suppress(BudgetSpent):
                 if interrupted:  # every second counts: save without evaluating
@@ -290,18 +309,19 @@ class Trainer:
             last_checkpoint=last,
             final_metrics=final,
             spend=guard.spend(),
+            wanted_ranks=self._wanted_ranks() if guard.stop_reason == "devices" else None,
         )
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def _train_step(self, stream: BatchStream, factor: float) -> bool:
+    def _train_step(self, stream: Stream, factor: float) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
         batches = [next(stream) for _ in range(self.grad_accumulation)]
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         return stepped
 
-    def _rate_factor(self, guard: BudgetGuard, stream: BatchStream) -> float:
+    def _rate_factor(self, guard: BudgetGuard, stream: Stream) -> float:
         """Return the factor on the learning rates for the step about to be taken."""
         before, starts = self.progress.value, self.schedule.decay_starts
         progress = self.progress.update(self.step, guard.steps_left)
@@ -309,7 +329,7 @@ class Trainer:
             self._save_trunk(guard, stream)
         return self.schedule.factor(self.step, progress)
 
-    def _save_trunk(self, guard: BudgetGuard, stream: BatchStream) -> None:
+    def _save_trunk(self, guard: BudgetGuard, stream: Stream) -> None:
         store = trunk_store(self.run_dir)
         if not any(store.describe(path)[0] == self.step for path in store.paths()):  # as after a return to it
             self._log.flush()
@@ -350,13 +370,15 @@ class Trainer:
         self._log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         return metrics
 
-    def _evaluate_and_save(self, guard: BudgetGuard, stream: BatchStream) -> None:
+    def _evaluate_and_save(self, guard: BudgetGuard, stream: Stream) -> None:
         metrics = self._evaluate(guard)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
+        if isinstance(stream, StagedStream):
+            self._move_on(guard, stream, metrics)
         self._save(guard, stream, metrics)
 
-    def _save(self, guard: BudgetGuard, stream: BatchStream, metrics: dict[str, float] | None) -> None:
+    def _save(self, guard: BudgetGuard, stream: Stream, metrics: dict[str, float] | None) -> None:
         if metrics is None:
             check_parameters(self.model, self.step, self.run_dir)
         self._log.flush()  # the history up to this step must not be newer on disk than the state
@@ -365,18 +387,64 @@ class Trainer:
         if self.mtbf_s is not None:
             self._save_interval_s = guard.store.interval_s(self.mtbf_s)
 
-    def _state(self, stream: BatchStream) -> dict[str, Any]:
+    def _state(self, stream: Stream) -> dict[str, Any]:
         state = collect_state(self.step, self._training_step, stream, self.early_stopping)
-        return state | {"progress": self.progress.state_dict()}
+        stages = self._stages.state_dict() if self._stages is not None else None
+        return state | {"progress": self.progress.state_dict(), "stages": stages}
 
-    def _restore(self, checkpoint: Checkpoint) -> BatchStream:
+    def _restore(self, checkpoint: Checkpoint) -> Stream:
+        check_state(checkpoint)
+        if self._stages is not None and checkpoint.state["stages"] is not None:
+            self._stages.load_state_dict(checkpoint.state["stages"])
+        self._take_up_stage()
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
         self.progress.load_state_dict(checkpoint.state["progress"])
         self._log.go_back_to(self.step)
-        stream = self._make_stream(checkpoint.state["data"])
+        stream = self._stream(checkpoint.state["data"])
         restore_generators(checkpoint)
         return stream
 
+    def _begin(self) -> Stream:
+        self._take_up_stage()
+        return self._stream()
+
+    def _stream(self, state: Mapping[str, Any] | None = None) -> Stream:
+        return self._make_stream(state) if self._stages is None else StagedStream(self._make_stream, state)
+
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
-        return BatchStream(self.train_data, seed=self.seed, state=state)
+        data, seed = data_of_stage(self.train_data, self._stages, self.seed)
+        return BatchStream(data, seed=seed, state=state)
+
+    # -- stages ----------------------------------------------------------------------------------------------------
+
+    def _take_up_stage(self) -> None:
+        """Train with the resources of the stage under way."""
+        if self._stages is None:
+            return
+        stage, step = self._stages.current, self._training_step
+        self.grad_accumulation = stage.grad_accumulation or self._own_accumulation
+        if step.precision.name != (stage.precision or self._own_precision):
+            step.precision = MixedPrecision(stage.precision or self._own_precision, step.device)
+
+    def _stage_is_used_up(self, guard: BudgetGuard) -> bool:
+        if self._stages is None or not self._stages.is_used_up(self.step, guard.fraction_left):
+            return False
+        return guard.may_evaluate(then_save=True, keep_reserve=True)
+
+    def _move_on(self, guard: BudgetGuard, stream: StagedStream, metrics: Mapping[str, float]) -> None:
+        assert self._stages is not None
+        end = self._stages.update(metrics, self.step, guard.fraction_left)
+        if end is None:
+            return
+        self._log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
+        guard.note(step=self.step, **end.to_json())
+        if end.next is not None:
+            self._take_up_stage()
+            if makes_data(self.train_data):
+                stream.begin_stage()
+
+    def _wanted_ranks(self) -> int | None:
+        """Return the number of ranks that the stage wants, None if it is the one there is."""
+        wanted = self._stages.current.devices if self._stages is not None else None
+        return None if wanted == self.num_devices else wanted
