@@ -21,7 +21,7 @@ from ..core.errors import (
     RunDirectoryError,
     one_of,
 )
-from .batch_stream import BatchStream, check_can_resume
+from .batch_stream import BatchStream
 from .batches import batches_per_epoch
 from .early_stopping import EarlyStopping
 from .evaluation_mode import evaluating
@@ -49,9 +49,10 @@ Stream = BatchStream | StagedStream
 class TrainingResult:
     """How a run ended.
 
-    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``target`` (early stopping's, or the last stage is
-    over), ``patience``, ``sigint``, ``sigterm``, ``devices`` (the next stage wants ``wanted_ranks``: resume with them). ``best_checkpoint`` is durable and was evaluated: ``best_metrics``. ``final_metrics`` is
-    what ``final_evaluate`` returned on it, None if the budget left no time. ``spend`` sums the ledger.
+    ``stop_reason``: ``completed`` (all steps taken), ``budget``, ``target`` (of early stopping, or the last stage is
+    over), ``patience``, ``sigint``, ``sigterm``, ``devices`` (the next stage wants ``wanted_ranks``; resume with them).
+    ``best_checkpoint`` is durable and was evaluated: ``best_metrics``. ``final_metrics`` is what ``final_evaluate``
+    returned on it, None if the budget left no time. ``spend`` sums the ledger.
     """
 
     stop_reason: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -55,6 +54,6 @@ def return_to_trunk(run_dir: Path) -> None:
     if (run_dir / METRICS_FILE).exists() and not (kept / METRICS_FILE).exists():
         shutil.copyfile(run_dir / METRICS_FILE, kept / METRICS_FILE)
     for path in later:  # the newest last: while it is there, the rest is known to be its own
-        os.replace(path, kept / path.name)
+        path.replace(kept / path.name)
     sync_directory(kept)
     sync_directory(checkpoints)

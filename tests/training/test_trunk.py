@@ -73,12 +73,12 @@ def test_a_return_to_the_trunk_that_is_cut_short_is_completed_by_the_next(
     trainer(tmp_path, max_steps=20, checkpoint_every=1).fit()
     moves = []
 
-    def dies(source: Path, target: Path) -> None:
+    def dies(source: Path, target: Path) -> Path:
         moves.append(source)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "replace", dies)
+        patch.setattr(Path, "replace", dies)
         return_to_trunk(tmp_path)
     assert moves
     assert CheckpointStore(tmp_path / "checkpoints").load().step == 20, "nothing is lost"
