@@ -21,7 +21,6 @@ import statistics
 import sys
 import time
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 
 import torch
@@ -179,8 +178,9 @@ def main():
     data = {"text": text} | {split: [cut(batch) for batch in data[split]] for split in ("validation", "test")}
     budgets = [round(share * options.steps) for share in SHARES]
     settings = {
-        "steps": options.steps, "seeds": options.seeds, "batch": BATCH, "context": CONTEXT, "width": WIDTH, "layers": LAYERS,
-        "warmup_steps": WARMUP, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP, "cool_down": TRUNK.cool_down_share,
+        "steps": options.steps, "seeds": options.seeds, "batch": BATCH, "context": CONTEXT, "width": WIDTH,
+        "layers": LAYERS, "warmup_steps": WARMUP, "weight_decay": WEIGHT_DECAY, "clip_grad_norm": CLIP,
+        "cool_down": TRUNK.cool_down_share,
     }  # fmt: skip
     kept = Kept(options.json, settings)
     rows = compare(kept, data, budgets, range(options.seeds))

@@ -13,6 +13,7 @@ from ..checkpoint import CheckpointStore
 from ..core.budget import Budget
 from ..core.clock import Clock, SystemClock
 from ..core.errors import BudgetSpent, InvalidInputError
+from ..core.units import SECONDS_PER_HOUR
 from .finish_reserve import FinishReserve
 from .ledger import Ledger
 from .ledger_record import read_ledger
@@ -105,11 +106,12 @@ class BudgetGuard:
         self._cool_down_share, self._tick_s, self._clock = cool_down_share, tick_s, clock
         self._grace_s = grace_s
         self._reserve = FinishReserve(final_evaluations)
-        self._forecast = StepForecast(self._reserve.steps)
+        self._forecast = StepForecast()
         self._signals = StopSignals(self._on_signal)
         self._ledger: Ledger | None = None
         self._metric_log: MetricLog | None = None
-        self._limit_s = self.limit.seconds
+        # The whole budget as wall seconds of these devices; and up to where this session may bill, after earlier ones.
+        self._whole_s = self._limit_s = self.limit.seconds
         self._saved_at_s = 0.0
         self._look_again_ns = 0
         self._elsewhere_ns = 0
@@ -143,9 +145,9 @@ class BudgetGuard:
             except Exception as error:
                 self._ranks.from_rank_0(error)
                 raise
-            self._ranks.from_rank_0((opened.spent_s(), self._limit_s))
+            self._ranks.from_rank_0((opened.spent_s(), self._limit_s, self._whole_s))
             return opened
-        before_s, self._limit_s = self._ranks.from_rank_0(None)
+        before_s, self._limit_s, self._whole_s = self._ranks.from_rank_0(None)
         return FollowingLedger(
             self.run_dir,
             num_devices=self.num_devices,
@@ -168,10 +170,15 @@ class BudgetGuard:
         )
         if self._shared is not None:
             try:
-                self._limit_s = self._shared.reserve(self.run_dir, self.limit.seconds, self.num_devices)
+                self._whole_s = self._shared.reserve(self.run_dir, self.limit.seconds, self.num_devices)
             except BaseException:
                 ledger.close("error: BudgetTooSmallError")
                 raise
+        self._limit_s = self._whole_s
+        wall_s, device_s = ledger.before.total_billed_s, ledger.before.device_hours * SECONDS_PER_HOUR
+        if wall_s:  # earlier sessions may have held another number of devices
+            own = self.budget.in_seconds(self.num_devices, used_device_s=device_s, used_s=wall_s)
+            self._limit_s = wall_s + min(own.seconds, self._whole_s - device_s / self.num_devices)
         return ledger
 
     @property
@@ -234,7 +241,7 @@ class BudgetGuard:
     @property
     def fraction_left(self) -> float:
         """Share of the budget left, in [0, 1]."""
-        return min(1.0, max(0.0, self.left_s / self._limit_s))
+        return min(1.0, max(0.0, self.left_s / self._whole_s))
 
     @property
     def reserve_s(self) -> float:
@@ -257,8 +264,9 @@ class BudgetGuard:
     @property
     def fraction_used(self) -> float:
         """Share spent of what training may use, which is the budget less the reserve; in [0, 1]."""
-        usable = self._limit_s - self._reserve.upper_s(1.5) - self._kept_s
-        return min(1.0, max(0.0, self.spent_s / usable)) if usable > 0 else 1.0
+        kept = self._reserve.upper_s(1.5) + self._kept_s
+        usable = self._whole_s - kept
+        return min(1.0, max(0.0, 1 - (self.left_s - kept) / usable)) if usable > 0 else 1.0
 
     @property
     def should_cool_down(self) -> bool:
@@ -319,7 +327,7 @@ class BudgetGuard:
         left_s, reserve_s = self.left_s, self.reserve_s
         if self.stop_reason is None and left_s < reserve_s and (self._ranks is None or self._ranks.rank == 0):
             self.stop_reason = "budget"
-        steps_left = self._forecast.look(left_s - reserve_s, ledger.steps)
+        steps_left = self._forecast.look(now_ns / 1e9, left_s - reserve_s, ledger.steps)
         if self._ranks is not None:
             agreed = self._ranks.agree(self.stop_reason, left_s - reserve_s, self.typical_step_s, steps_left)
             self._forecast.set(self._ranks.steps_left, ledger.steps)
@@ -431,7 +439,12 @@ class BudgetGuard:
             return function()
 
     def checkpoint(
-        self, state: Mapping[str, Any], metrics: Mapping[str, float] | None = None, *, step: int | None = None
+        self,
+        state: Mapping[str, Any],
+        metrics: Mapping[str, float] | None = None,
+        *,
+        step: int | None = None,
+        store: CheckpointStore | None = None,
     ) -> Path:
         """Save durably and bill the time as checkpointing.
 
@@ -441,28 +454,23 @@ class BudgetGuard:
             state: Nested mapping of tensors and plain data; see `CheckpointStore.save`.
             metrics: Measured on this state.
             step: Defaults to one after the newest.
+            store: Where to; None: the guard's.
 
         Raises:
             BudgetSpent: as in `evaluate`; what was saved before is intact.
         """
-        ranks = self._ranks
+        ranks, store = self._ranks, store or self.store
         sharded = ranks is not None and is_sharded(state)  # then all write together or not at all
         with self.phase("checkpoint", abandon=not sharded):
             if step is None:
-                step = self._next_step() if ranks is None or ranks.rank == 0 else 0
+                step = _next_step(store) if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
-            if ranks is None:
-                path = self.store.save(step, state, metrics)
-            elif sharded:
-                path = self.store.save(step, state, metrics)
+            if ranks is None or sharded:
+                path = store.save(step, state, metrics)
             else:
-                path = ranks.done_by_rank_0(lambda: self.store.save(step, state, metrics))
+                path = ranks.done_by_rank_0(lambda: store.save(step, state, metrics))
         self.saved()
         return path
-
-    def _next_step(self) -> int:
-        existing = self.store.paths()
-        return int(existing[-1].name.split("_")[1]) + 1 if existing else 0
 
     def expect(self, name: str, seconds: float) -> None:
         """Tell how long the first ``evaluate`` or ``checkpoint`` may take, to keep it back before any is seen."""
@@ -478,7 +486,16 @@ class BudgetGuard:
         self._open_ledger().saved()
         self._saved_at_s = self.spent_s
 
+    def note(self, **note: Any) -> None:
+        """Write something that happened into the ledger, beside the spending; plain data by name."""
+        self._open_ledger().note(note)
+
     def spend(self) -> dict[str, Any]:
         """Return what the run has spent: seconds by phase, device-hours, money where a price is known."""
         record = read_ledger(self.run_dir) if self._ledger is None else self._ledger.record()
         return spend_summary(record, self.budget, self.num_devices)
+
+
+def _next_step(store: CheckpointStore) -> int:
+    existing = store.paths()
+    return int(existing[-1].name.split("_")[1]) + 1 if existing else 0

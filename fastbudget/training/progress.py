@@ -9,7 +9,7 @@ from ..core.errors import InvalidInputError, one_of
 
 
 class Progress:
-    """The share of training done, for a learning-rate schedule: it reaches 1 exactly at the end, wherever that turns out.
+    """The share of training done, for a learning-rate schedule: 1 exactly at the end, wherever that turns out to be.
 
     Where ``max_steps`` ends the run, progress is the share of them, which repeats exactly. Where the budget does, the
     end is known only as an estimate that changes with the speed of the steps. Before the decay starts, progress is then

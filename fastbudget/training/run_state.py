@@ -13,18 +13,30 @@ from .batch_stream import BatchStream, epoch_seed
 from .distributed.joined_values import num_parts, own_part
 from .early_stopping import EarlyStopping
 from .generators import generator_states, set_generator_states
+from .staged_stream import StagedStream
 from .training_step import TrainingStep
 
 if TYPE_CHECKING:
     from .distributed import Ranks
 
-_PARTS = ("model", "optimizer", "base_rates", "step", "data", "random", "loss_scale", "early_stopping")
+_PARTS = (
+    "model",
+    "optimizer",
+    "base_rates",
+    "step",
+    "data",
+    "random",
+    "loss_scale",
+    "progress",
+    "stages",
+    "early_stopping",
+)
 
 
 def collect_state(
     step: int,
     training_step: TrainingStep,
-    stream: BatchStream,
+    stream: BatchStream | StagedStream,
     early_stopping: EarlyStopping | None,
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:

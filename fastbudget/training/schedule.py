@@ -46,6 +46,11 @@ class LearningRateSchedule:
         """Progress from which on the factor falls; what is trained before may go on for any longer."""
         return {"wsd": 1 - self.cool_down_share, "constant": 1.0}.get(self.shape, 0.0)
 
+    @property
+    def has_trunk(self) -> bool:
+        """Whether a part of the training knows nothing of its end."""
+        return self.shape == "wsd" and self.cool_down_share < 1
+
     def factor(self, step: int, progress: float) -> float:
         """Return the factor for the step about to be taken.
 
