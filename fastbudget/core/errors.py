@@ -52,6 +52,10 @@ class NonFiniteLossError(FastbudgetError, ArithmeticError):
     """The loss became NaN or infinite."""
 
 
+class OutOfMemoryError(FastbudgetError, RuntimeError):
+    """A step or an evaluation doesn't fit the memory even one sample at a time; the message says what would help."""
+
+
 class MissingExtraError(FastbudgetError, ImportError):
     """An optional package is needed; the message holds the install command."""
 
