@@ -26,6 +26,7 @@ class MixedPrecision:
     def __init__(self, precision: Precision, device: torch.device) -> None:
         if precision not in get_args(Precision):
             raise InvalidInputError(f"precision must be one of {one_of(get_args(Precision))}, got {precision!r}.")
+        self.name = precision
         self._device_type, self._dtype = device.type, _AUTOCAST.get(precision)
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16-mixed")
 

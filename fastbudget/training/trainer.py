@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +33,7 @@ from .precision import MixedPrecision, Precision
 from .run_state import collect_state, restore_generators, restore_state
 from .schedule import LearningRateSchedule
 from .step_records import StepRecords
+from .throughput import Throughput, estimated_flops, peak_of
 from .training_step import StepOptions, TrainingStep, weight_function
 
 # Evaluations may take at most this share of the spend when no cadence is given.
@@ -182,7 +183,7 @@ class Trainer:
             run_dir=self.run_dir,
         )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
-        self._train_s_at_evaluation = 0.0
+        self._evaluated_at_s = self._evaluation_due_s = 0.0
         self._saved_at = -1
         self._save_interval_s: float | None = None
 
@@ -213,8 +214,7 @@ class Trainer:
             store=store,
             final_evaluations=self._final_cost,
         )
-        with guard, closing(MetricsLog(self.run_dir, self._sinks)) as self._log:
-            self._records = StepRecords(self._log, self._training_step.device, self.run_dir)
+        with guard, self._recording(guard):
             stream = self._start(guard, resume)
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
@@ -222,6 +222,31 @@ class Trainer:
         raise BudgetTooSmallError(
             f"The budget of {self.run_dir} ended before the first evaluation was saved. Raise it, or evaluate on less."
         )
+
+    @contextlib.contextmanager
+    def _recording(self, guard: BudgetGuard) -> Iterator[None]:
+        with closing(MetricsLog(self.run_dir, self._sinks)) as self._log:
+            self._records = StepRecords(self._log, self._training_step.device, self.run_dir)
+            self._throughput = Throughput(
+                guard,
+                self._training_step.device,
+                peak_flops_per_s=peak_of(self._training_step.device, self._training_step.precision.name),
+                flops_of=self._micro_batch_flops,
+            )
+            guard.at_looks(self._write_records)
+            try:
+                yield
+            finally:
+                self._records.write_read()
+
+    def _micro_batch_flops(self, batch: Any) -> float | None:
+        return estimated_flops(self.model, self.loss, batch, self._training_step.precision.name)
+
+    def _write_records(self) -> None:
+        self._records.write()
+        if self._throughput.is_due():
+            self._log.write(self._throughput.record(self.step))
+        self._log.flush()
 
     def _start(self, guard: BudgetGuard, resume: bool) -> BatchStream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
@@ -231,7 +256,8 @@ class Trainer:
             stream = self._restore(checkpoint)
             self._saved_at = self.step
             if self.metric in checkpoint.metrics:
-                self._train_s_at_evaluation = guard.spent_s
+                self._evaluated_at_s = guard.spent_s
+                self._place_evaluation(guard)
             else:
                 with contextlib.suppress(BudgetSpent):
                     self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
@@ -248,13 +274,12 @@ class Trainer:
                 return
             if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
                 self._save(guard, stream, None)
-            with guard.timed_step():
-                stepped = self._train_step(guard, stream)
+            stepped = self._train_step(guard, stream)
             if stepped and self._evaluation_due(guard):
                 self._evaluate_and_save(guard, stream)
 
     def _finish(self, guard: BudgetGuard, stream: BatchStream) -> TrainingResult:
-        self._records.read()
+        self._records.write()
         interrupted = guard.stop_reason in ("sigint", "sigterm")
         if self._saved_at != self.step:
             with contextlib.suppress(BudgetSpent):
@@ -290,10 +315,12 @@ class Trainer:
 
     def _train_step(self, guard: BudgetGuard, stream: BatchStream) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
+        guard.begin_step()
         factor = self._rate_factor(guard)
         batches = [next(stream) for _ in range(self.grad_accumulation)]
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
+        self._throughput.add(batches, guard.end_step())
         return stepped
 
     def _rate_factor(self, guard: BudgetGuard) -> float:
@@ -311,9 +338,13 @@ class Trainer:
         if self.evaluate_every is not None:
             due = self.step % self.evaluate_every == 0
         else:
-            since = guard.spent_s - self._train_s_at_evaluation
-            due = since * _EVALUATION_SHARE / (1 - _EVALUATION_SHARE) >= guard.evaluation_upper_s
+            due = guard.spent_s >= self._evaluation_due_s
         return due and guard.may_evaluate(then_save=True, keep_reserve=True)
+
+    def _place_evaluation(self, guard: BudgetGuard) -> None:
+        """Say when the next one is due; what it and its save may take changes only with those made."""
+        training_s = guard.evaluation_upper_s * (1 - _EVALUATION_SHARE) / _EVALUATION_SHARE
+        self._evaluation_due_s = self._evaluated_at_s + training_s
 
     def _save_due(self, guard: BudgetGuard) -> bool:
         if self._saved_at == self.step:
@@ -327,13 +358,14 @@ class Trainer:
             return function(self.model)
 
     def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
-        self._records.read()
+        self._records.write()
         check_parameters(self.model, self.step, self.run_dir)
         measured = guard.evaluate(lambda: self._call_on_model(self.evaluate))
         metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
-        self._train_s_at_evaluation = guard.spent_s
+        self._evaluated_at_s = guard.spent_s
+        self._place_evaluation(guard)
         self._log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         return metrics
 
@@ -350,6 +382,7 @@ class Trainer:
         state = collect_state(self.step, self._training_step, stream, self.early_stopping)
         guard.checkpoint(state, metrics, step=self.step)
         self._saved_at = self.step
+        self._place_evaluation(guard)
         if self.mtbf_s is not None:
             self._save_interval_s = guard.store.interval_s(self.mtbf_s)
 
