@@ -2,11 +2,11 @@
 
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
+from .batch_search import fewest
 from .calibration.measurement import calibrate
 from .claims.claim import Claim
 from .claims.claim_checking import ClaimReport, check_claim
 from .claims.findings import Finding
-from .batch_search import fewest
 from .device_memory import MARGIN, on_device
 from .estimation import Estimate, estimate
 from .inference.inference_estimation import InferenceEstimate, estimate_inference
@@ -41,8 +41,8 @@ from .transformer.transformer_shape import TransformerShape
 
 __all__ = [
     "CATEGORIES",
-    "PHASES",
     "MARGIN",
+    "PHASES",
     "AllocationLog",
     "AllocatorConfig",
     "AllocatorReplay",

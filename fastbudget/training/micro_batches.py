@@ -33,12 +33,13 @@ class MicroBatches:
         model: Trained.
         optimizer: Of its parameters; their gradients are None before each step.
         size: None: batches are taken as they come until memory runs out.
+
+    ``advice(batch)``, where set, says what would fit once nothing helps.
     """
 
-    def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, size: int | None = None
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, size: int | None = None) -> None:
         self.size = size
+        self.advice: Callable[[Any], str] | None = None
         self._optimizer = optimizer
         self._on_cuda = any(parameter.is_cuda for parameter in model.parameters())
         self._statistics = running_statistics(model)
@@ -80,21 +81,34 @@ class MicroBatches:
         samples = max(num_samples(batch) for batch in batches)
         largest = samples if self.size is None else min(self.size, samples)
         if largest <= 1:
-            raise OutOfMemoryError(f"A step runs out of memory with one sample at a time ({text}).")
+            raise OutOfMemoryError(
+                f"A step runs out of memory with one sample at a time ({text}). {self._advice(batches[0])}"
+                "The checkpoints saved before are kept."
+            )
         self.size = largest // 2
         try:
             self.split(batches)
         except InvalidInputError as error:
-            raise OutOfMemoryError(f"A step ran out of memory ({text}), and its batch can't be halved. {error}") from error
+            raise OutOfMemoryError(
+                f"A step ran out of memory ({text}), and its batch can't be halved. {error}"
+            ) from error
         norms = " Batch norms see fewer samples at a time from now on." if self._statistics else ""
         _log.warning(
-            "A step ran out of memory (%s). It is taken again in micro-batches of %d instead of %d samples, as are those "
-            "that follow; the batch of a step stays the same.%s",
+            "A step ran out of memory (%s). It, and those that follow, are taken in micro-batches of %d instead of %d "
+            "samples; the batch of a step stays the same.%s",
             text.splitlines()[0],
             self.size,
             largest,
             norms,
         )
+
+    def _advice(self, batch: Any) -> str:
+        if self.advice is None:
+            return ""
+        try:
+            return f"{self.advice(batch)} "
+        except Exception as error:  # a model that can't be traced; the memory is what matters here
+            return f"(What would fit can't be predicted: {error}) "
 
 
 def _torch_states(on_cuda: bool) -> dict[str, Any]:

@@ -39,8 +39,8 @@ def update_within_memory(optimizer: torch.optim.Optimizer, update: Callable[[], 
         del optimizer.state[parameter]
     if _versions(optimizer) != versions:
         raise OutOfMemoryError(
-            f"The optimizer's step ran out of memory ({text}) with a part of the parameters updated. The last checkpoint "
-            f"is whole: resume from it with {_ADVICE}."
+            f"The optimizer's step ran out of memory ({text}) with a part of its work done. The last checkpoint is "
+            f"whole: resume from it with {_ADVICE}."
         )
     for group in optimizer.param_groups:
         if "foreach" in group and not group.get("fused"):

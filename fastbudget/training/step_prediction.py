@@ -122,8 +122,6 @@ def _same_kind(optimizer: torch.optim.Optimizer) -> Callable[[Iterable[torch.nn.
 
 
 def _usable_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        total = torch.cuda.get_device_properties(device).total_memory
-    else:
-        total = memory_bytes()
+    on_cuda = device.type == "cuda"
+    total = torch.cuda.get_device_properties(device).total_memory if on_cuda else memory_bytes()
     return int(total / (1 + MARGIN))
