@@ -33,6 +33,7 @@ from .distributed import (
 from .early_stopping import EarlyStopping
 from .evaluation_mode import evaluating
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
+from .memory_fitting import MemoryFitting
 from .metrics_log import MetricsLog, Sink
 from .nonfinite import check_parameters
 from .optimizers import OptimizerFactory, build_optimizer
@@ -42,6 +43,7 @@ from .run_state import check_state, collect_state, data_position, restore_genera
 from .schedule import LearningRateSchedule
 from .staged_stream import StagedStream, check_stage_data, data_of_stage, makes_data
 from .stages import Stage, StageSequence
+from .step_memory import Recompute, StepMemory
 from .step_records import StepRecords
 from .throughput import Throughput, estimated_flops, peak_of
 from .training_result import TrainingResult, last_and_best
@@ -79,7 +81,15 @@ class Trainer:
         final_evaluate_cost: How long it takes, in units of ``evaluate``.
         max_steps: Optimizer steps; None: until the budget ends.
         max_epochs: The same in passes over ``train_data``, which must then have a length.
-        grad_accumulation: Micro-batches per step.
+        grad_accumulation: Batches per step.
+        micro_batch_size: Most samples in a micro-batch, into which batches are cut: a step's gradient stays that of its
+            whole batch. ``"auto"``: the largest that is predicted to fit. None: batches as they are. In all cases a
+            step that runs out of memory is taken again in halves.
+        recompute: Blocks of the model whose activations are computed again in the backward pass: ``"none"``,
+            ``"full"`` (every repeated block), ``"auto"`` (the fewest with which the step is predicted to fit), or
+            names of modules or their classes.
+        memory_limit_bytes: What a step may need at its peak: of tensors on the CPU, of device memory on a GPU; one that
+            is predicted to need more is refused before it is taken. None: the device's memory.
         loss_weight: What the loss of a micro-batch averages over, so that a step's gradient is that of its whole batch:
             ``"targets"``: those that count (see `count_targets`: integers other than -100); ``"samples"``; or a
             function of the batch.
@@ -122,6 +132,9 @@ class Trainer:
         max_steps: int | None = None,
         max_epochs: int | None = None,
         grad_accumulation: int = 1,
+        micro_batch_size: int | Literal["auto"] | None = None,
+        recompute: Recompute = "none",
+        memory_limit_bytes: int | None = None,
         loss_weight: Literal["targets", "samples"] | Callable[[Any], float] = "targets",
         precision: Precision = "fp32",
         on_nonfinite: Literal["raise", "skip"] = "raise",
@@ -189,6 +202,11 @@ class Trainer:
             ),
             run_dir=self.run_dir,
         )
+        self._memory = MemoryFitting(
+            model, self.loss, self.optimizer, precision=precision, device=device, recompute=recompute,
+            micro_batch_size=micro_batch_size, memory_limit_bytes=memory_limit_bytes,
+            is_sharded=self._ranks is not None and self._ranks.model.is_sharded,
+        )  # fmt: skip
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
         self._evaluated_at_s = self._evaluation_due_s = 0.0
         self._saved_at = -1
@@ -214,6 +232,8 @@ class Trainer:
         Raises:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
             InvalidInputError: the checkpoint lacks a part of the state, or belongs to another model, optimizer or data.
+            OutOfMemoryError: a step or an evaluation doesn't fit the memory, however small it is cut; checkpoints saved
+                before are kept.
             NonFiniteLossError: the loss or a parameter became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
             BudgetTooSmallError: the budget ended before the first evaluation was saved.
@@ -250,7 +270,7 @@ class Trainer:
             store=store,
             final_evaluations=self._final_cost,
         )
-        with guard, self._recording(guard):
+        with guard, self._recording(guard), self._memory.applied(self._training_step.micro_batches):
             stream = self._start(guard, bool(resume))
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
@@ -369,12 +389,24 @@ class Trainer:
 
     def _train_step(self, guard: BudgetGuard, stream: Stream, factor: float) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
+        first = None
+        if self._memory.is_pending:  # not part of the step's time
+            first = self._next_batches(stream)
+            self._memory.choose(first, self._ranks)
         guard.begin_step()
-        batches = [next(stream) for _ in range(self.grad_accumulation)]
+        batches = first or self._next_batches(stream)
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         self._throughput.add(batches, guard.end_step())
         return stepped
+
+    def _next_batches(self, stream: Stream) -> list[Any]:
+        return [next(stream) for _ in range(self.grad_accumulation)]
+
+    @property
+    def step_memory(self) -> StepMemory | None:
+        """What was chosen so that a step fits the memory; None before the first, or with nothing to choose."""
+        return self._memory.chosen
 
     def _rate_factor(self, guard: BudgetGuard, stream: Stream) -> float:
         """Return the factor on the learning rates for the step about to be taken."""

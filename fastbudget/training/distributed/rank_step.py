@@ -39,6 +39,9 @@ class RankTrainingStep(TrainingStep):
 
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         ranks, model = self._ranks, self._ranks.model
+        if model.is_sharded:  # whose forwards are collective, so all ranks must make as many
+            missing = max(ranks.group.gather(len(batches))) - len(batches)
+            batches = [*batches, *[Padding(batches[-1])] * missing]
         weights = [0.0 if isinstance(batch, Padding) else float(self.options.weight_of(batch)) for batch in batches]
         largest = max(map(_num_elements, batches))
         whole, unknown = ranks.group.sums(sum(weights), largest > self._largest and model.runs_bare)
