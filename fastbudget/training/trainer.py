@@ -75,7 +75,7 @@ class Trainer:
         budget: What may be spent.
         run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
-            don't change the training's.
+            don't change the training's. If it has a method ``at_end(model)``, that is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -286,7 +286,7 @@ class Trainer:
                 if interrupted:  # every second counts: save without evaluating
                     self._save(guard, stream, None)
                 elif guard.may_evaluate(then_save=True):
-                    self._evaluate_and_save(guard, stream)
+                    self._evaluate_and_save(guard, stream, at_end=True)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
         last = guard.store.latest()
         best = guard.store.best() or last  # no evaluation gave a number: none is better than another
@@ -317,7 +317,8 @@ class Trainer:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
         guard.begin_step()
         factor = self._rate_factor(guard)
-        batches = [next(stream) for _ in range(self.grad_accumulation)]
+        count = self.grad_accumulation
+        batches = [next(stream)] if count == 1 else [next(stream) for _ in range(count)]
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         self._throughput.add(batches, guard.end_step())
@@ -357,10 +358,11 @@ class Trainer:
         with evaluating(self.model, self._training_step.precision):
             return function(self.model)
 
-    def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
+    def _evaluate(self, guard: BudgetGuard, *, at_end: bool = False) -> dict[str, float]:
         self._records.write()
         check_parameters(self.model, self.step, self.run_dir)
-        measured = guard.evaluate(lambda: self._call_on_model(self.evaluate))
+        function = getattr(self.evaluate, "at_end", self.evaluate) if at_end else self.evaluate
+        measured = guard.evaluate(lambda: self._call_on_model(function))
         metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
@@ -369,8 +371,8 @@ class Trainer:
         self._log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         return metrics
 
-    def _evaluate_and_save(self, guard: BudgetGuard, stream: BatchStream) -> None:
-        metrics = self._evaluate(guard)
+    def _evaluate_and_save(self, guard: BudgetGuard, stream: BatchStream, *, at_end: bool = False) -> None:
+        metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
         self._save(guard, stream, metrics)

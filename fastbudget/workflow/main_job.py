@@ -206,7 +206,7 @@ def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Obse
     def sink(line: dict[str, Any]) -> None:
         if "loss" in line:
             watcher.stepped(line["step"], plan["planned_steps"], line["loss"])
-        else:
+        elif "metrics" in line:
             used = line["spent_s"] / SECONDS_PER_HOUR * _NUM_DEVICES / plan["budget_device_hours"]
             watcher.evaluated(line["step"], plan["planned_steps"], line["metrics"], used)
 
