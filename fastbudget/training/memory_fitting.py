@@ -60,14 +60,12 @@ class MemoryFitting:
         self._predictor = StepPredictor(
             model, loss, optimizer, precision=precision, device=device, memory_limit_bytes=memory_limit_bytes
         )
-        chosen = [self._is_auto and "recompute='auto'", micro_batch_size == "auto" and "micro_batch_size='auto'",
-                  memory_limit_bytes is not None and "memory_limit_bytes"]  # fmt: skip
-        if is_sharded and any(chosen):
-            raise InvalidInputError(
-                f"{', '.join(filter(None, chosen))} can't be with a sharded model, whose step can't be traced; give "
-                "micro_batch_size and recompute as fb.estimate(..., sharding='fsdp-full') advises before."
-            )
         self.is_pending = self._is_auto or micro_batch_size == "auto" or memory_limit_bytes is not None
+        if is_sharded and self.is_pending:
+            raise InvalidInputError(
+                "'auto' and memory_limit_bytes can't be with a sharded model, whose step can't be traced; give "
+                "micro_batch_size and recompute as fb.estimate(..., sharding=...) advises before."
+            )
         self.chosen: StepMemory | None = None
         self._applied = ExitStack()
 

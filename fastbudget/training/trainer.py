@@ -74,7 +74,7 @@ class Trainer:
         budget: What may be spent.
         run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
-            don't change the training's.
+            don't change the training's. If it has a method ``at_end(model)``, that is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -362,7 +362,7 @@ class Trainer:
                 if interrupted:  # every second counts: save without evaluating
                     self._save(guard, stream, None)
                 elif self._agreed(guard.may_evaluate(then_save=True)):
-                    self._evaluate_and_save(guard, stream)
+                    self._evaluate_and_save(guard, stream, at_end=True)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
         last, best = self._by_rank_0(lambda: last_and_best(guard.store))
         best_step, best_metrics = guard.store.describe(best)
@@ -401,7 +401,8 @@ class Trainer:
         return stepped
 
     def _next_batches(self, stream: Stream) -> list[Any]:
-        return [next(stream) for _ in range(self.grad_accumulation)]
+        count = self.grad_accumulation
+        return [next(stream)] if count == 1 else [next(stream) for _ in range(count)]
 
     @property
     def step_memory(self) -> StepMemory | None:
@@ -461,10 +462,11 @@ class Trainer:
             return guard.evaluate(call, typical=typical)
         return guard.evaluate(lambda: ranks.evaluated(call), typical=typical, abandon=not ranks.model.is_sharded)
 
-    def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
+    def _evaluate(self, guard: BudgetGuard, *, at_end: bool = False) -> dict[str, float]:
         self._records.write()
         check_parameters(self.model, self.step, self.run_dir, self._ranks)
-        measured = self._evaluated(guard, self.evaluate)
+        function = getattr(self.evaluate, "at_end", self.evaluate) if at_end else self.evaluate
+        measured = self._evaluated(guard, function)
         metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
@@ -473,8 +475,8 @@ class Trainer:
         self._log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         return metrics
 
-    def _evaluate_and_save(self, guard: BudgetGuard, stream: Stream) -> None:
-        metrics = self._evaluate(guard)
+    def _evaluate_and_save(self, guard: BudgetGuard, stream: Stream, *, at_end: bool = False) -> None:
+        metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
         if isinstance(stream, StagedStream):

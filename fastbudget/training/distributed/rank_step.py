@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_leaves
 
 from ...core.out_of_memory import is_out_of_memory
-from ..batches import call_model, move
+from ..batches import call_model, leaves, move
 from ..losses import check_scalar
 from ..training_step import TrainingStep
 from .rank_stream import Padding
@@ -99,4 +98,4 @@ class RankTrainingStep(TrainingStep):
 
 
 def _num_elements(batch: Any) -> int:
-    return max((leaf.numel() for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)), default=0)
+    return max((leaf.numel() for leaf in leaves(batch) if isinstance(leaf, torch.Tensor)), default=0)
