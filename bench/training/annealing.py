@@ -4,9 +4,9 @@
 
 The text is that of `fastbudget run pydocs`, the model a smaller GPT of the same kind. The linear schedule's peak rate
 is chosen for each budget by the validation loss, in steps of sqrt(2); the trunk's once for all budgets, in steps of 2.
-Either grid grows until the best rate lies inside it. What is compared is the loss on the test topics, which chooses nothing. Budgets are counted in
-steps, so a busy machine changes nothing but the duration. Finished runs are kept in the file given by --json, and not
-made again.
+Either grid grows until the best rate lies inside it. What is compared is the loss on the test topics, which chooses
+nothing. Budgets are counted in steps, so a busy machine changes nothing but the duration. Finished runs are kept in the
+file given by --json, and not made again.
 
 The trunk's losses may be no more than 0.5% above the tuned linear schedule's at any budget, else exit code 1.
 """

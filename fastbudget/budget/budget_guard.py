@@ -116,6 +116,8 @@ class BudgetGuard:
         self._look_again_ns = 0
         self._elsewhere_ns = 0
         self._may_abandon = False
+        self._step_began_ns = 0
+        self._at_looks: list[Callable[[], None]] = []
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -227,6 +229,11 @@ class BudgetGuard:
         return self._ledger.spent_s() if self._ledger else read_ledger(self.run_dir).total_billed_s
 
     @property
+    def spent_device_hours(self) -> float:
+        """Billed device-hours, over all sessions of the run."""
+        return self._ledger.device_hours() if self._ledger else read_ledger(self.run_dir).device_hours
+
+    @property
     def left_s(self) -> float:
         """Wall seconds left; negative when overspent."""
         return self._limit_s - self.spent_s
@@ -315,8 +322,8 @@ class BudgetGuard:
         """Decide, and say when to look again: after a tick, or when the end may have come."""
         ledger = self._open_ledger()
         ledger.tick()
-        if self._metric_log is not None:
-            self._metric_log.flush()
+        for function in self._at_looks:
+            function()
         left_s, reserve_s = self.left_s, self.reserve_s
         if self.stop_reason is None and left_s < reserve_s and (self._ranks is None or self._ranks.rank == 0):
             self.stop_reason = "budget"
@@ -359,33 +366,49 @@ class BudgetGuard:
     @contextmanager
     def timed_step(self) -> Iterator[None]:
         """Measure one step of a loop that doesn't use `steps`. Saves and evaluations inside don't count to it."""
-        ledger = self._open_ledger()
-        self._elsewhere_ns = 0
-        begun = ledger.now_ns()
+        self.begin_step()
         yield
-        self._reserve.steps.add((ledger.now_ns() - begun - self._elsewhere_ns) / 1e9)
+        self.end_step()
+
+    def begin_step(self) -> None:
+        """Begin to measure a step; see `timed_step`, which costs a microsecond more."""
+        self._elsewhere_ns = 0
+        self._step_began_ns = self._open_ledger().now_ns()
+
+    def end_step(self) -> float:
+        """Measure and count the step begun; return its seconds."""
+        ledger = self._open_ledger()
+        seconds = (ledger.now_ns() - self._step_began_ns - self._elsewhere_ns) / 1e9
+        self._reserve.steps.add(seconds)
         ledger.count_step()
+        return seconds
+
+    def at_looks(self, function: Callable[[], None]) -> None:
+        """Have a function called between steps a few times a second, whenever the guard looks at the clock."""
+        self._at_looks.append(function)
 
     def log(self, **values: Any) -> None:
         """Write numbers measured in a step to ``step_metrics.jsonl``, within a tick: a list append now."""
         if self._metric_log is None:
             self._metric_log = MetricLog(self.run_dir / STEP_METRICS_FILE)
+            self.at_looks(self._metric_log.flush)
         self._metric_log.add((self._open_ledger().steps, values))
 
     @contextmanager
-    def phase(self, name: str, *, learn: bool = True) -> Iterator[None]:
+    def phase(self, name: str, *, learn: bool = True, abandon: bool = True) -> Iterator[None]:
         """Bill the block as ``evaluate`` or ``checkpoint``, for a loop that does these by itself.
 
         Args:
             name: The phase.
             learn: Whether its duration says how long the next one takes.
+            abandon: Whether it may be left in the middle when the budget ends.
         """
         ledger = self._open_ledger()
         before = ledger.phase
         ledger.enter(name)
         start = ledger.now_ns()
-        # Another rank waits for rank 0, and ends with it.
-        self._may_abandon = self._ranks is None or self._ranks.rank == 0
+        # Other ranks wait for rank 0, and end with it.
+        self._may_abandon = abandon and (self._ranks is None or self._ranks.rank == 0)
         try:
             yield
             self._may_abandon = False
@@ -401,17 +424,18 @@ class BudgetGuard:
             self._look_again_ns = 0
             ledger.enter(before)
 
-    def evaluate(self, function: Callable[[], T], *, typical: bool = True) -> T:
+    def evaluate(self, function: Callable[[], T], *, typical: bool = True, abandon: bool = True) -> T:
         """Call ``function`` and bill its time as evaluation.
 
         Args:
             function: Evaluates.
             typical: Whether its duration says how long the others take; not so for a final one on more data.
+            abandon: Whether it may be left in the middle when the budget ends; not so where ranks work in step.
 
         Raises:
             BudgetSpent: the budget ended meanwhile; the guard's block ends with it, so it needs no handling.
         """
-        with self.phase("evaluate", learn=typical):
+        with self.phase("evaluate", learn=typical, abandon=abandon):
             return function()
 
     def checkpoint(
@@ -436,14 +460,14 @@ class BudgetGuard:
             BudgetSpent: as in `evaluate`; what was saved before is intact.
         """
         ranks, store = self._ranks, store or self.store
-        with self.phase("checkpoint", learn=True):
+        sharded = ranks is not None and is_sharded(state)  # then all write together or not at all
+        with self.phase("checkpoint", abandon=not sharded):
             if step is None:
                 step = _next_step(store) if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
             if ranks is None:
                 path = store.save(step, state, metrics)
-            elif is_sharded(state):
-                self._may_abandon = False  # all ranks write together or not at all
+            elif sharded:
                 path = store.save(step, state, metrics)
             else:
                 path = ranks.done_by_rank_0(lambda: store.save(step, state, metrics))

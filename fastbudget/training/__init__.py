@@ -20,7 +20,8 @@ from .optimizers import OPTIMIZERS, build_optimizer
 from .progress import Progress
 from .schedule import LearningRateSchedule
 from .stages import Stage
-from .trainer import Trainer, TrainingResult
+from .trainer import Trainer
+from .training_result import TrainingResult
 
 __all__ = [
     "METRICS_FILE",

@@ -29,6 +29,24 @@ class MetricsLog:
         # JSON has no NaN; a metric that isn't a number is null.
         metrics = {name: value if math.isfinite(value) else None for name, value in record.get("metrics", {}).items()}
         self._file.write(json.dumps(record | {"metrics": metrics} if metrics else record) + "\n")
+        self._give(record)
+
+    def write_steps(self, steps: Sequence[tuple[int, float, float, float | None]]) -> None:
+        """Record step, learning rate, loss and gradient norm (None: not clipped) of several steps; all are finite."""
+        # The shortest text of a finite float is a JSON number.
+        self._file.write(
+            "".join(
+                f'{{"step": {step}, "lr": {rate!r}, "loss": {loss!r}}}\n'
+                if norm is None
+                else f'{{"step": {step}, "lr": {rate!r}, "loss": {loss!r}, "grad_norm": {norm!r}}}\n'
+                for step, rate, loss, norm in steps
+            )
+        )
+        if self._sinks:
+            for step, rate, loss, norm in steps:
+                self._give({"step": step, "lr": rate, "loss": loss} | ({} if norm is None else {"grad_norm": norm}))
+
+    def _give(self, record: dict[str, Any]) -> None:
         for sink in list(self._sinks):
             try:
                 sink(record)

@@ -80,7 +80,7 @@ class TrainingStep:
         if number == 1:
             num_samples(batches[0])  # refuses a batch without samples
         loss = self._backward(batches)
-        stepped = self._update(loss, {"step": number, "lr": self.base_rates[0] * rate_factor}, records)
+        stepped = self._update(loss, number, self.base_rates[0] * rate_factor, records)
         self.optimizer.zero_grad(set_to_none=True)
         if stepped:
             self.skips_in_a_row = 0
@@ -90,7 +90,11 @@ class TrainingStep:
 
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         """Add up the gradient of the mean loss over all batches together; return that loss."""
-        weights = [self.options.weight_of(batch) for batch in batches] if len(batches) > 1 else [1]
+        if len(batches) == 1:
+            loss = self._loss_of(move(batches[0], self.device))
+            self.precision.scaler.scale(loss).backward()
+            return loss.detach()
+        weights = [self.options.weight_of(batch) for batch in batches]
         whole = sum(weights)
         total = torch.zeros((), device=self.device)
         if not whole:
@@ -107,13 +111,13 @@ class TrainingStep:
         with self.precision.autocast():
             return check_scalar(self.options.loss(call_model(self.model, batch), batch))
 
-    def _update(self, loss: torch.Tensor, record: dict[str, Any], records: StepRecords) -> bool:
+    def _update(self, loss: torch.Tensor, number: int, rate: float, records: StepRecords) -> bool:
         """Clip, record and step; return False when numbers that aren't finite made it skip the step."""
         skips, scales = self.options.skip_nonfinite, self.precision.scales
         if (skips or scales) and not math.isfinite(loss):
             if skips:
                 return False
-            raise nonfinite_error(f"The loss is {float(loss)} at step {record['step']}", self._run_dir)
+            raise nonfinite_error(f"The loss is {float(loss)} at step {number}", self._run_dir)
         scaler, norm = self.precision.scaler, None
         scaler.unscale_(self.optimizer)
         if self.options.clip_grad_norm is not None:
@@ -126,7 +130,7 @@ class TrainingStep:
                 return False
         elif skips and not math.isfinite(gradient_norm(self.model) if norm is None else norm):
             return False
-        records.add(record, loss, norm)
+        records.add(number, rate, loss, norm)
         if not scales:
             self.optimizer.step()
         return True

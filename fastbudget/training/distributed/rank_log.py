@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ class RankLog(MetricsLog):
 
     def write(self, record: dict[str, Any]) -> None:
         """Drop the record."""
+
+    def write_steps(self, steps: Sequence[tuple[int, float, float, float | None]]) -> None:
+        """Drop the records."""
 
     def go_back_to(self, step: int) -> None:
         """Leave the file to rank 0."""

@@ -21,6 +21,7 @@ class RankModel(Protocol):
 
     forward: nn.Module
     is_sharded: bool
+    runs_bare: bool  # whether a backward of the bare model leaves gradients that can be reduced afterwards
 
     def synced(self, last: bool) -> AbstractContextManager[Any]:
         """Return the context of one micro-batch's forward and backward: gradients are reduced in the last one's."""
@@ -80,11 +81,17 @@ class ReplicatedModel:
             find_unused_parameters=options.find_unused_parameters,
             **chosen,
         )
+        self.runs_bare = not options.static_graph  # whose hooks must see each backward
+        # A static graph is recorded in the first backward, which must reduce gradients for that.
+        self._is_recorded = not options.static_graph
         if options.comm_hook is not None:
             self.forward.register_comm_hook(*_hook(options.comm_hook))
 
     def synced(self, last: bool) -> AbstractContextManager[Any]:
-        return nullcontext() if last else self.forward.no_sync()
+        if last or not self._is_recorded:
+            self._is_recorded = True
+            return nullcontext()
+        return self.forward.no_sync()
 
     def reduce_gradients(self) -> None:
         parameters = [parameter for parameter in self.forward.parameters() if parameter.requires_grad]
@@ -123,6 +130,7 @@ class ShardedModel:
     """Each rank holds a part of every parameter, and gathers a block's when its turn comes."""
 
     is_sharded = True
+    runs_bare = False
 
     def __init__(self, model: Any) -> None:
         self.forward = model

@@ -41,7 +41,7 @@ class RankTrainingStep(TrainingStep):
         ranks, model = self._ranks, self._ranks.model
         weights = [0.0 if isinstance(batch, Padding) else float(self.options.weight_of(batch)) for batch in batches]
         largest = max(map(_num_elements, batches))
-        whole, unknown = ranks.group.sums(sum(weights), largest > self._largest and not model.is_sharded)
+        whole, unknown = ranks.group.sums(sum(weights), largest > self._largest and model.runs_bare)
         if not whole:
             return torch.full((), torch.nan, device=self.device)
         factors = [weight * ranks.world_size / whole for weight in weights]
