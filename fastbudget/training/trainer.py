@@ -47,7 +47,7 @@ from .step_records import StepRecords
 from .throughput import Throughput, estimated_flops, peak_of
 from .training_result import TrainingResult, last_and_best
 from .training_step import StepOptions, TrainingStep, weight_function
-from .trunk import return_to_trunk, save_trunk
+from .trunk import is_new_trunk, return_to_trunk, save_trunk
 
 # Evaluations may take at most this share of the spend when no cadence is given.
 _EVALUATION_SHARE = 0.25
@@ -381,9 +381,9 @@ class Trainer:
         """Return the factor on the learning rates for the step about to be taken."""
         before, starts = self.progress.value, self.schedule.decay_starts
         progress = self.progress.update(self.step, guard.steps_left)
-        if before <= starts < progress and self.schedule.has_trunk:
+        if before <= starts < progress and self.schedule.has_trunk and self._agreed(is_new_trunk(guard, self.step)):
             self._log.flush()
-            save_trunk(guard, self.step, lambda: self._state(stream))
+            save_trunk(guard, self.step, self._state(stream))
         return self.schedule.factor(self.step, progress)
 
     # -- evaluation and state --------------------------------------------------------------------------------------

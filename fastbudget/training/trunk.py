@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,16 @@ TRUNK_DIR = "trunk"
 COOLED_DOWN_DIR = "cooled_down"
 
 
-def save_trunk(guard: BudgetGuard, step: int, state: Callable[[], Mapping[str, Any]]) -> None:
-    """Save a run's trunk, in the place of an earlier one: its state when the learning rate begins to fall.
+def is_new_trunk(guard: BudgetGuard, step: int) -> bool:
+    """Whether the trunk at this step is yet to be saved; after a return to it, it is there."""
+    return not (guard.run_dir / TRUNK_DIR / f"step_{step:012d}").exists()
 
-    Args:
-        guard: Of the run.
-        step: Steps taken.
-        state: Returns the state; it is asked for only if the trunk isn't there yet, as it is after a return to it.
-    """
-    path = guard.run_dir / TRUNK_DIR
-    if not (path / f"step_{step:012d}").exists():
-        # Whoever goes on from here plans the end anew.
-        unplanned = {"progress": Progress(decay_starts=1.0).state_dict()}
-        guard.checkpoint({**state(), **unplanned}, step=step, store=_store(path))
+
+def save_trunk(guard: BudgetGuard, step: int, state: Mapping[str, Any]) -> None:
+    """Save a run's trunk, its state when the learning rate begins to fall, in the place of an earlier one."""
+    # Whoever goes on from here plans the end anew.
+    unplanned = {"progress": Progress(decay_starts=1.0).state_dict()}
+    guard.checkpoint({**state, **unplanned}, step=step, store=_store(guard.run_dir / TRUNK_DIR))
 
 
 def _store(path: Path) -> CheckpointStore:
