@@ -1,4 +1,4 @@
-"""The one door of this room to the compiled module: integer label arrays in, counts out."""
+"""The one door of this room to the compiled module: arrays and texts in, counts out."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ except ImportError as error:
 
 Counts = npt.NDArray[np.int64]
 Labels = npt.NDArray[Any]
+FloatArray = npt.NDArray[np.float64]
 
 
 def _refuse(error: IndexError, num_classes: int) -> InvalidInputError:
@@ -49,3 +50,18 @@ def add_confusion(predictions: Labels, references: Labels, confusion: Counts, th
 def label_range(labels: Labels) -> tuple[int, int]:
     """Return the smallest and largest of at least one label."""
     return _C.label_range(labels, 0)
+
+
+def roc_area(scores: FloatArray, labels: Labels, threads: int | None = None) -> float:
+    """Return the area under the ROC curve of scores [n] without NaN and 0/1 labels; NaN unless both labels occur."""
+    return _C.roc_area(scores, labels, threads or 0)
+
+
+def average_precision(scores: FloatArray, labels: Labels, threads: int | None = None) -> float:
+    """Return the average precision of scores [n] without NaN and 0/1 labels; NaN without a positive."""
+    return _C.average_precision(scores, labels, threads or 0)
+
+
+def average_ranks(values: FloatArray) -> FloatArray:
+    """Return the ranks 1…n of values [n] without NaN; equal values share the mean of theirs."""
+    return _C.average_ranks(values)
