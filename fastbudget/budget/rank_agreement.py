@@ -9,7 +9,7 @@ from typing import Any
 
 from ..core.clock import Clock
 from ..core.errors import BudgetSpent, FastbudgetError, RunDirectoryError
-from .ledger import Ledger
+from .ledger import Ledger, nanosecond_clock
 from .ledger_record import LedgerRecord, read_ledger
 from .watchdog.shared_state import OPENED_NS, SharedState
 
@@ -137,6 +137,7 @@ class FollowingLedger(Ledger):
     ) -> None:
         self.num_devices, self.tick_s, self.grace_s = num_devices, tick_s, grace_s
         self.run_dir, self._on_exhausted, self._clock = run_dir, None, clock
+        self._now_ns = nanosecond_clock(clock)
         self.before = LedgerRecord()
         self.session = 0
         self._before_s, self._before_device_hours = before_s, before_s * num_devices / 3600
