@@ -18,8 +18,6 @@ def add_confusion(predictions: _Labels, references: _Labels, confusion: _Counts,
 def label_range(labels: _Labels, threads: int = 0) -> tuple[int, int]: ...
 
 # ranking
-_Numbers = npt.NDArray[np.float64]
-
 def roc_area(scores: _Numbers, labels: npt.NDArray[np.uint8], threads: int = 0) -> float: ...
 def average_precision(scores: _Numbers, labels: npt.NDArray[np.uint8], threads: int = 0) -> float: ...
 def average_ranks(values: _Numbers) -> _Numbers: ...
@@ -53,6 +51,7 @@ class SequentialTest:
         weights: _Numbers,
         low: _Numbers,
         high: _Numbers,
+        expected: _Numbers,
         seed: int,
         bet_fractions: Sequence[float],
         bet_shares: Sequence[float],

@@ -48,6 +48,7 @@ _SOURCES = {
     "check_claim": "cost",
     "checkpoint_interval": "core",
     "compare": "evaluation",
+    "compare_many": "evaluation",
     "compute_optimal": "cost",
     "estimate": "cost",
     "estimate_inference": "cost",
@@ -117,6 +118,7 @@ if TYPE_CHECKING:
     from .evaluation import Tier as Tier
     from .evaluation import Verdict as Verdict
     from .evaluation import compare as compare
+    from .evaluation import compare_many as compare_many
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact
     from .inference import export as export

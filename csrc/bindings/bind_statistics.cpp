@@ -24,11 +24,11 @@ std::vector<double> in_order(const Doubles& values, const std::vector<std::int64
 
 class BoundTest {
  public:
-  BoundTest(const Doubles& weights, const Doubles& low, const Doubles& high, std::uint64_t seed,
-            std::vector<double> bet_fractions, std::vector<double> bet_shares, double threshold, double margin_low,
-            double margin_high)
+  BoundTest(const Doubles& weights, const Doubles& low, const Doubles& high, const Doubles& expected,
+            std::uint64_t seed, std::vector<double> bet_fractions, std::vector<double> bet_shares, double threshold,
+            double margin_low, double margin_high)
       : order_(draw_order(weights.data(), weights.size(), seed)),
-        test_({in_order(weights, order_), in_order(low, order_), in_order(high, order_)},
+        test_({in_order(weights, order_), in_order(low, order_), in_order(high, order_), in_order(expected, order_)},
               {std::move(bet_fractions), std::move(bet_shares)}, threshold, margin_low, margin_high) {}
 
   py::array_t<std::int64_t> order() const {
@@ -112,11 +112,12 @@ void bind_statistics(py::module_& module) {
       "Column sums [rounds, C] over the rows of [n, C] that a fair coin picks.");
 
   py::class_<BoundTest>(module, "SequentialTest", py::module_local())
-      .def(py::init<const Doubles&, const Doubles&, const Doubles&, std::uint64_t, std::vector<double>,
+      .def(py::init<const Doubles&, const Doubles&, const Doubles&, const Doubles&, std::uint64_t, std::vector<double>,
                     std::vector<double>, double, double, double>(),
-           py::kw_only(), py::arg("weights"), py::arg("low"), py::arg("high"), py::arg("seed"),
+           py::kw_only(), py::arg("weights"), py::arg("low"), py::arg("high"), py::arg("expected"), py::arg("seed"),
            py::arg("bet_fractions"), py::arg("bet_shares"), py::arg("threshold"), py::arg("margin_low"),
-           py::arg("margin_high"), "A sequential test of the total of units with weights and bounds, float64 [N] each.")
+           py::arg("margin_high"),
+           "A sequential test of the total of units with weights, bounds and guesses, float64 [N] each.")
       .def("order", &BoundTest::order, "The draw order of the units; int64 [N].")
       .def("consume", &BoundTest::consume, py::arg("values"), "Takes the values of the next units in draw order.")
       .def("lower_bound", [](BoundTest& self) { return self.test().bound(SequentialTest::Side::kAbove); })

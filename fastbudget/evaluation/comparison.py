@@ -94,11 +94,11 @@ def compare(
     """
     chosen = metrics_room.get(metric) if isinstance(metric, str) else metric
     name = chosen.name or type(chosen).__name__
-    _check_numbers(margin, batch_size, num_devices)
+    check_numbers(margin, batch_size, num_devices)
     question = Question(
         metric=name,
         higher_is_better=chosen.higher_is_better,
-        bounds=_bounds(chosen, name, value_range),
+        bounds=score_bounds(chosen, name, value_range),
         margin=margin,
         alpha=check_alpha(alpha),
         num_devices=num_devices,
@@ -158,7 +158,8 @@ def compare(
     return run.verdict(scoring, candidate, limit_reached=limit_reached)
 
 
-def _check_numbers(margin: float, batch_size: int, num_devices: int) -> None:
+def check_numbers(margin: float, batch_size: int, num_devices: int) -> None:
+    """Raise InvalidInputError for numbers out of range."""
     if not (math.isfinite(margin) and margin >= 0):
         raise InvalidInputError(f"margin must be a finite number of at least 0, got {margin!r}.")
     for name, value in (("batch_size", batch_size), ("num_devices", num_devices)):
@@ -166,7 +167,8 @@ def _check_numbers(margin: float, batch_size: int, num_devices: int) -> None:
             raise InvalidInputError(f"{name} must be at least 1, got {value}.")
 
 
-def _bounds(metric: Metric[Any], name: str, value_range: tuple[float, float] | None) -> tuple[float, float]:
+def score_bounds(metric: Metric[Any], name: str, value_range: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the bounds of one example's score; raises InvalidInputError where there are none."""
     if not metric.is_mean:
         raise InvalidInputError(
             f"A sequential comparison needs a mean of values per example, such as accuracy; {name!r} isn't one. "

@@ -17,9 +17,11 @@ Decision = Literal["undecided", "better", "worse", "equal"]
 
 # The wealth is divided between bets for good: small ones win where changes are many and nearly balanced, large ones
 # where nearly all changes go one way. The shares favor the middle, where decisions cost hundreds to thousands of
-# examples; bench/evaluation/sequential_cost.py measures them.
+# examples; weighted draws find changes in examples whose stakes are small, which asks for larger bets.
+# bench/evaluation/sequential_cost.py measures both.
 BET_FRACTIONS = (0.04, 0.1, 0.18, 0.28, 0.4, 0.55, 0.75, 0.95)
 BET_SHARES = tuple(share / 15 for share in (1, 2, 3, 3, 2, 2, 1, 1))
+WEIGHTED_BET_SHARES = tuple(share / 15 for share in (0.5, 1, 1.5, 2, 2, 2, 3, 3))
 
 _STATE_VERSION = 1
 
@@ -47,7 +49,8 @@ class SequentialPairedTest:
         num_examples: N.
         baseline: float [N], the baseline's score of each example. None: a one-sample test of the mean of the values.
         flip_probability: float [N] in [0, 1], how likely each score is to change. Examples are drawn in proportion to
-            its square root, so a good guess saves examples; a wrong one costs examples, never validity.
+            its square root, and what it predicts is subtracted as far as it proves true, so a good guess saves
+            examples; a wrong one costs examples, never validity.
         margin_low: D below it is worse.
         margin_high: D above it is better. Both -δ: a non-inferiority gate, as `non_inferiority` makes it.
         alpha: The largest probability of a wrong decision.
@@ -82,7 +85,7 @@ class SequentialPairedTest:
         clusters: npt.ArrayLike | None = None,
         score_range: tuple[float, float] | None = None,
         proxy: npt.ArrayLike | None = None,
-        weight_floor: float = 0.5,
+        weight_floor: float = 0.85,
         two_sided: bool = True,
         nan_policy: Literal["error", "wrong"] = "error",
     ) -> None:
@@ -119,16 +122,18 @@ class SequentialPairedTest:
         self._example_order = np.arange(count)
         self._unit_ends: IntArray | None = None  # None: each example is a unit of its own
         low, high = self._score_low - self._reference, self._score_high - self._reference
+        expected = _expected_changes(flip_probability, low, high)
         if clusters is not None:
             unit = group_vector(clusters, "clusters", count)
-            weights, low, high = (_sums_by(unit, part) for part in (weights, low, high))
+            weights, low, high, expected = (_sums_by(unit, part) for part in (weights, low, high, expected))
         self._test = SequentialTest(
             weights=weights,
             low=low,
             high=high,
+            expected=expected,
             seed=self.seed % 2**64,
             bet_fractions=BET_FRACTIONS,
-            bet_shares=BET_SHARES,
+            bet_shares=BET_SHARES if flip_probability is None else WEIGHTED_BET_SHARES,
             threshold=(2 if two_sided else 1) / alpha,
             margin_low=count * self.margin_low - self._known_sum,
             margin_high=count * self.margin_high - self._known_sum,
@@ -162,7 +167,10 @@ class SequentialPairedTest:
         if self._unit_ends is not None and begin < end:
             end = int(self._unit_ends[np.searchsorted(self._unit_ends, end)])
         self._drawn = end
-        return self._example_order[begin:end].copy()
+        batch = self._example_order[begin:end]
+        # After resuming, some of these have results already.
+        batch = batch[~self._received[batch]]
+        return self.next_batch(k) if len(batch) == 0 and begin < end else batch
 
     def update(self, indices: npt.ArrayLike, values: npt.ArrayLike) -> None:
         """Take results: the candidate's scores of the examples ``indices``, int [n] and float [n].
@@ -395,9 +403,11 @@ class SequentialPairedTest:
         if self._unit_ends is None:
             where = self._example_order[begin:end]
             return self._values[where] - self._reference[where]
-        starts = np.concatenate([[0], self._unit_ends[:-1]])[begin:end]
-        where = self._example_order[starts[0] : self._unit_ends[end - 1]]
-        return np.add.reduceat(self._values[where] - self._reference[where], starts - starts[0])
+        first = int(self._unit_ends[begin - 1]) if begin else 0
+        ends = self._unit_ends[begin:end]
+        where = self._example_order[first : ends[-1]]
+        starts = np.concatenate([[0], ends[:-1] - first])
+        return np.add.reduceat(self._values[where] - self._reference[where], starts)
 
 
 def _sums_by(unit: IntArray, values: FloatArray) -> FloatArray:
@@ -422,6 +432,14 @@ def _draw_weights(flip_probability: npt.ArrayLike | None, count: int, floor: flo
     weights = np.sqrt(probability)
     mean = weights.mean()
     return np.maximum(weights / mean, floor) if mean > 0 else np.ones(count)
+
+
+def _expected_changes(flip_probability: npt.ArrayLike | None, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return the guessed mean of each difference: where a change has one direction, its probability that way."""
+    if flip_probability is None:
+        return np.zeros(len(low))
+    one_way = np.where(low == 0, high, np.where(high == 0, low, 0.0))
+    return np.asarray(flip_probability, np.float64) * one_way
 
 
 def _score_bounds(

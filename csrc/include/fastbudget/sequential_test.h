@@ -14,7 +14,8 @@ std::vector<std::int64_t> draw_order(const double* weights, std::int64_t count, 
 // The units in draw order, with what is known of each before it is evaluated.
 struct Population {
   std::vector<double> weight;     // > 0
-  std::vector<double> low, high;  // bounds of each unit's value, low <= 0 <= high
+  std::vector<double> low, high;  // bounds of each unit's value
+  std::vector<double> expected;   // a guess of each unit's value, for less variance; 0 where nothing is guessed
 };
 
 // Shares of the first wealth, each bet for good at its own fraction of the largest stake that can't ruin.
@@ -30,10 +31,13 @@ struct Bets {
 //     1 - f + f (z + M) / (mu + M),   0 < f < 1,
 // is never negative and has a mean of at most 1 under the null: the product of factors is a supermartingale, as is any
 // mixture of such products, and by Ville's inequality (1939) it ever reaches 1 / a with a probability of at most a.
-// I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", JRSS-B 86 (2024);
-// I. Waudby-Smith, P. B. Stark, A. Ramdas, "RiLACS: risk limiting audits via confidence sequences", E-Vote-ID 2021.
-// Each factor falls as T0 rises, so the nulls that are rejected form a half-line and the confidence bound is its end.
-// Where even the bounds of the units left can't bring the total down to T0, the null is impossible: certainty.
+// A control variate keeps the mean of z: with guesses r, their sum R_t over the units left, and any b that depends on
+// the past only, z = (x - b r) W_t / w + b R_t. M is then W_t max((b r - low) / weight) - b R_t, and b is the
+// regression of the values so far on their guesses. I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random
+// variables by betting", JRSS-B 86 (2024); I. Waudby-Smith, P. B. Stark, A. Ramdas, "RiLACS: risk limiting audits via
+// confidence sequences", E-Vote-ID 2021. Each factor falls as T0 rises, so the nulls that are rejected form a half-line
+// and the confidence bound is its end. Where even the bounds of the units left can't bring the total down to T0, the
+// null is impossible: certainty.
 class SequentialTest {
  public:
   enum class Side { kAbove, kBelow };  // rejects T <= T0, rejects T >= T0
@@ -72,25 +76,33 @@ class SequentialTest {
 
   // What is the same for all nulls when a unit is drawn.
   struct Draw {
-    double value, scale;           // x and W / w
+    double z;                      // estimate of the total of the units left
     double total;                  // S before the draw
-    double reach_low, reach_high;  // M of either side
-    double low_left, high_left;    // sums of the bounds of all units left, this one among them
+    double reach_low, reach_high;  // z is in [-reach_low, reach_high], M of either side
   };
 
+  // The greatest z can be above b R_t (side kBelow: below), over W_t, for b on a grid from 0 to 1. Convex in b, so that
+  // straight lines between the points lie above.
+  struct Envelope {
+    std::vector<double> points;
+    double at(double b) const;
+  };
+
+  Envelope envelope_of(const std::vector<double>& bound, double sign) const;
   void bet(const Draw& draw, Wealth& wealth) const;
   void check_certainty(double total, double low_left, double high_left, Wealth& wealth) const;
   bool rejects(Side side, double null_total) const;
-  Draw draw_of(std::int64_t index, double value, double total, double low_left, double high_left) const;
+  Draw draw_of(std::size_t index, double value, double total, double expected_left, double control) const;
   void decide();
 
   Population population_;
   Bets bets_;
   double threshold_, margin_low_, margin_high_, tolerance_;
   std::vector<double> weight_left_;  // of the units from each position on
-  double low_ratio_ = 0, high_ratio_ = 0;
-  double low_sum_ = 0, high_sum_ = 0;
-  std::vector<double> values_;
+  Envelope low_envelope_, high_envelope_;
+  double low_sum_ = 0, high_sum_ = 0, expected_sum_ = 0;
+  std::vector<double> values_, controls_;  // of the units drawn, and b at each
+  double control_ = 0, products_ = 0, squares_ = 0, expected_left_ = 0;
   double total_ = 0, low_left_ = 0, high_left_ = 0;
   Wealth above_high_, below_low_;  // better, worse
   Wealth above_low_, below_high_;  // together: between the margins
