@@ -13,7 +13,8 @@ class RankLog(MetricsLog):
     """Takes the same calls as rank 0's log and writes nothing."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path, self._sinks = run_dir, []
+        self._path = run_dir
+        self.sinks = []
 
     def write(self, record: dict[str, Any]) -> None:
         """Drop the record."""
