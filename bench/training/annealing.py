@@ -3,10 +3,10 @@
     python bench/training/annealing.py [--steps 2000] [--seeds 3] [--json FILE]
 
 The text is that of `fastbudget run pydocs`, the model a smaller GPT of the same kind. The linear schedule's peak rate
-is chosen for each budget by the validation loss, the trunk's once for all budgets; either grid grows until the best
-rate lies inside it. What is compared is the loss on the test topics, which chooses nothing. Budgets are counted in
-steps, so a busy machine changes nothing but the duration. Finished runs are kept in the file given by --json, and not
-made again.
+is chosen for each budget by the validation loss, in steps of sqrt(2); the trunk's once for all budgets, in steps of 2.
+Either grid grows until the best rate lies inside it. What is compared is the loss on the test topics, which chooses
+nothing. Budgets are counted in steps, so a busy machine changes nothing but the duration. Finished runs are kept in the
+file given by --json, and not made again.
 
 The trunk's losses may be no more than 0.5% above the tuned linear schedule's at any budget, else exit code 1.
 """
@@ -123,15 +123,21 @@ class Kept:
             self.path.write_text(json.dumps(self.document, indent=1) + "\n")
 
 
-def best_peak(validation_of):
-    """Return the rate with the least mean validation loss; the grid grows until it isn't at an end."""
+def best_peak(validation_of, *, refine=False):
+    """Return the rate with the least mean validation loss; the grid grows until it isn't at an end.
+
+    ``refine``: then also tries the rates half-way to the neighbors.
+    """
     means = {peak: validation_of(peak) for peak in FIRST_PEAKS}
     while True:
         best = min(means, key=means.get)
         wanted = best / 2 if best == min(means) else best * 2 if best == max(means) else None
         if wanted is None:
-            return best
+            break
         means[wanted] = validation_of(wanted)
+    if refine:
+        means |= {peak: validation_of(peak) for peak in (best / 2**0.5, best * 2**0.5)}
+    return min(means, key=means.get)
 
 
 def compare(kept, data, budgets, seeds):
@@ -149,7 +155,8 @@ def compare(kept, data, budgets, seeds):
     rows = []
     for budget in budgets:
         peak = best_peak(
-            lambda peak, budget=budget: statistics.mean(linear(peak, seed, budget)["validation"] for seed in seeds)
+            lambda peak, budget=budget: statistics.mean(linear(peak, seed, budget)["validation"] for seed in seeds),
+            refine=True,
         )
         differences = [
             trunk(trunk_peak, seed)[str(budget)]["test"] / linear(peak, seed, budget)["test"] - 1 for seed in seeds

@@ -33,6 +33,7 @@ from .distributed import (
 from .early_stopping import EarlyStopping
 from .evaluation_mode import evaluating
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
+from .memory_fitting import MemoryFitting
 from .metrics_log import MetricsLog, Sink
 from .nonfinite import check_parameters
 from .optimizers import OptimizerFactory, build_optimizer
@@ -40,13 +41,15 @@ from .precision import MixedPrecision, Precision
 from .progress import Progress
 from .run_state import check_state, collect_state, data_position, restore_generators, restore_state
 from .schedule import LearningRateSchedule
+from .stage_control import StageControl
 from .staged_stream import StagedStream, check_stage_data, data_of_stage, makes_data
 from .stages import Stage, StageSequence
+from .step_memory import Recompute, StepMemory
 from .step_records import StepRecords
 from .throughput import Throughput, estimated_flops, peak_of
 from .training_result import TrainingResult, last_and_best
 from .training_step import StepOptions, TrainingStep, weight_function
-from .trunk import return_to_trunk, trunk_store
+from .trunk import is_new_trunk, return_to_trunk, save_trunk
 
 # Evaluations may take at most this share of the spend when no cadence is given.
 _EVALUATION_SHARE = 0.25
@@ -79,7 +82,15 @@ class Trainer:
         final_evaluate_cost: How long it takes, in units of ``evaluate``.
         max_steps: Optimizer steps; None: until the budget ends.
         max_epochs: The same in passes over ``train_data``, which must then have a length.
-        grad_accumulation: Micro-batches per step.
+        grad_accumulation: Batches per step.
+        micro_batch_size: Most samples in a micro-batch, into which batches are cut: a step's gradient stays that of its
+            whole batch. ``"auto"``: the largest that is predicted to fit. None: batches as they are. In all cases a
+            step that runs out of memory is taken again in halves.
+        recompute: Blocks of the model whose activations are computed again in the backward pass: ``"none"``,
+            ``"full"`` (every repeated block), ``"auto"`` (the fewest with which the step is predicted to fit), or
+            names of modules or their classes.
+        memory_limit_bytes: What a step may need at its peak: of tensors on the CPU, of device memory on a GPU; one that
+            is predicted to need more is refused before it is taken. None: the device's memory.
         loss_weight: What the loss of a micro-batch averages over, so that a step's gradient is that of its whole batch:
             ``"targets"``: those that count (see `count_targets`: integers other than -100); ``"samples"``; or a
             function of the batch.
@@ -122,6 +133,9 @@ class Trainer:
         max_steps: int | None = None,
         max_epochs: int | None = None,
         grad_accumulation: int = 1,
+        micro_batch_size: int | Literal["auto"] | None = None,
+        recompute: Recompute = "none",
+        memory_limit_bytes: int | None = None,
         loss_weight: Literal["targets", "samples"] | Callable[[Any], float] = "targets",
         precision: Precision = "fp32",
         on_nonfinite: Literal["raise", "skip"] = "raise",
@@ -151,8 +165,8 @@ class Trainer:
             raise InvalidInputError(f"mtbf_s must be above 0 seconds, got {mtbf_s}.")
         if early_stopping is not None and early_stopping.mode != mode:
             raise InvalidInputError(f"early_stopping has mode {early_stopping.mode!r} and the trainer {mode!r}.")
-        self._stages = StageSequence(stages) if stages else None
-        check_stage_data(train_data, self._stages)
+        sequence = StageSequence(stages) if stages else None
+        check_stage_data(train_data, sequence)
         optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
         device = next(model.parameters()).device
         self._ranks = find_ranks(distributed, device)
@@ -177,7 +191,6 @@ class Trainer:
         self.seed, self.early_stopping = seed, early_stopping
         self.step = 0
         self._sinks = sinks
-        self._own_accumulation, self._own_precision = grad_accumulation, precision
         self._training_step = self._make_step(
             precision=MixedPrecision(precision, device),
             device=device,
@@ -189,6 +202,20 @@ class Trainer:
             ),
             run_dir=self.run_dir,
         )
+        self._memory = MemoryFitting(
+            model, self.loss, self.optimizer, precision=precision, device=device, recompute=recompute,
+            micro_batch_size=micro_batch_size, memory_limit_bytes=memory_limit_bytes,
+            is_sharded=self._ranks is not None and self._ranks.model.is_sharded,
+        )  # fmt: skip
+        self._stages: StageControl | None = None
+        if sequence is not None:
+            self._stages = StageControl(
+                sequence,
+                self._training_step,
+                grad_accumulation=grad_accumulation,
+                ranks=self._ranks,
+                num_devices=world_size if self._ranks is not None else self.num_devices,
+            )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
         self._evaluated_at_s = self._evaluation_due_s = 0.0
         self._saved_at = -1
@@ -214,6 +241,8 @@ class Trainer:
         Raises:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
             InvalidInputError: the checkpoint lacks a part of the state, or belongs to another model, optimizer or data.
+            OutOfMemoryError: a step or an evaluation doesn't fit the memory, however small it is cut; checkpoints saved
+                before are kept.
             NonFiniteLossError: the loss or a parameter became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
             BudgetTooSmallError: the budget ended before the first evaluation was saved.
@@ -234,7 +263,7 @@ class Trainer:
 
     def _fit(self, resume: bool | Literal["auto", "trunk"]) -> TrainingResult:
         if resume == "trunk" and not is_restarted():
-            self._by_rank_0(lambda: return_to_trunk(self.run_dir))
+            self._on_first_rank(lambda: return_to_trunk(self.run_dir))
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
         )
@@ -250,7 +279,7 @@ class Trainer:
             store=store,
             final_evaluations=self._final_cost,
         )
-        with guard, self._recording(guard):
+        with guard, self._recording(guard), self._memory.applied(self._training_step.micro_batches):
             stream = self._start(guard, bool(resume))
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
@@ -262,6 +291,9 @@ class Trainer:
     def _agreed(self, decision: bool) -> bool:
         """Return rank 0's decision: one that depends on the clock or the disk must be the same on all ranks."""
         return decision if self._ranks is None else self._ranks.group.decided(decision)
+
+    def _on_first_rank(self, function: Callable[[], T]) -> T:
+        return function() if self._ranks is None else self._ranks.group.done_by_rank_0(function)
 
     @contextlib.contextmanager
     def _recording(self, guard: BudgetGuard) -> Iterator[None]:
@@ -291,9 +323,6 @@ class Trainer:
             self._log.write(self._throughput.record(self.step))
         self._log.flush()
 
-    def _by_rank_0(self, function: Callable[[], T]) -> T:
-        return function() if self._ranks is None else self._ranks.group.done_by_rank_0(function)
-
     def _start(self, guard: BudgetGuard, resume: bool) -> Stream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
             self.model.train()
@@ -308,7 +337,7 @@ class Trainer:
                 with contextlib.suppress(BudgetSpent):
                     self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
-        stream = self._begin()
+        stream = self._stream()
         self._evaluate_and_save(guard, stream)
         return stream
 
@@ -321,18 +350,14 @@ class Trainer:
                 return
             if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
                 self._save(guard, stream, None)
-            factor = self._rate_factor(guard, stream)
-            stepped = self._train_step(guard, stream, factor)
-            if stepped and (self._evaluation_due(guard) or self._stage_is_used_up(guard)):
+            stepped = self._train_step(guard, stream)
+            if stepped and (self._evaluation_due(guard) or self._stage_ends(guard)):
                 self._evaluate_and_save(guard, stream)
 
     def _reason_to_stop(self) -> str | None:
         """Return why to stop now, but for the budget and signals, which are the guard's."""
-        if self._stages is not None and self._stages.is_done:
-            return "target"
-        if self._wanted_ranks() is not None:
-            return "devices"
-        return self.early_stopping.stop_reason if self.early_stopping is not None else None
+        by_stage = self._stages.stop_reason if self._stages is not None else None
+        return by_stage or (self.early_stopping.stop_reason if self.early_stopping is not None else None)
 
     def _finish(self, guard: BudgetGuard, stream: Stream) -> TrainingResult:
         self._records.write()
@@ -344,7 +369,7 @@ class Trainer:
                 elif self._agreed(guard.may_evaluate(then_save=True)):
                     self._evaluate_and_save(guard, stream, at_end=True)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
-        last, best = self._by_rank_0(lambda: last_and_best(guard.store))
+        last, best = self._on_first_rank(lambda: last_and_best(guard.store))
         best_step, best_metrics = guard.store.describe(best)
         final = None
         if not interrupted:
@@ -362,38 +387,49 @@ class Trainer:
             last_checkpoint=last,
             final_metrics=final,
             spend=guard.spend(),
-            wanted_ranks=self._wanted_ranks() if guard.stop_reason == "devices" else None,
+            wanted_ranks=self._stages.wanted_ranks if self._stages is not None else None,
         )
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def _train_step(self, guard: BudgetGuard, stream: Stream, factor: float) -> bool:
+    def _train_step(self, guard: BudgetGuard, stream: Stream) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
+        first = None
+        if self._memory.is_pending:  # not part of the step's time
+            first = self._next_batches(stream)
+            self._memory.choose(first, self._ranks)
         guard.begin_step()
-        count = self.grad_accumulation
-        batches = [next(stream)] if count == 1 else [next(stream) for _ in range(count)]
+        factor = self._rate_factor(guard, stream)
+        batches = first or self._next_batches(stream)
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         self._throughput.add(batches, guard.end_step())
         return stepped
 
+    def _next_batches(self, stream: Stream) -> list[Any]:
+        count = self.grad_accumulation
+        return [next(stream)] if count == 1 else [next(stream) for _ in range(count)]
+
+    @property
+    def step_memory(self) -> StepMemory | None:
+        """What was chosen so that a step fits the memory; None before the first, or with nothing to choose."""
+        return self._memory.chosen
+
     def _rate_factor(self, guard: BudgetGuard, stream: Stream) -> float:
         """Return the factor on the learning rates for the step about to be taken."""
         before, starts = self.progress.value, self.schedule.decay_starts
         progress = self.progress.update(self.step, guard.steps_left)
-        if before <= starts < progress and self.schedule.has_trunk:
-            self._save_trunk(guard, stream)
+        if before <= starts < progress and self.schedule.has_trunk and self._agreed(is_new_trunk(guard, self.step)):
+            self._log.flush()
+            save_trunk(guard, self.step, self._state(stream))
         return self.schedule.factor(self.step, progress)
 
-    def _save_trunk(self, guard: BudgetGuard, stream: Stream) -> None:
-        store = trunk_store(self.run_dir)
-        saved = any(store.describe(path)[0] == self.step for path in store.paths())  # as after a return to it
-        if not self._agreed(saved):
-            self._log.flush()
-            at_start = Progress(decay_starts=1.0).state_dict()  # whoever goes on from here plans its end anew
-            guard.checkpoint(self._state(stream) | {"progress": at_start}, step=self.step, store=store)
-
     # -- evaluation and state --------------------------------------------------------------------------------------
+
+    def _stage_ends(self, guard: BudgetGuard) -> bool:
+        if self._stages is None or not self._stages.is_used_up(guard, self.step):
+            return False
+        return self._agreed(guard.may_evaluate(then_save=True, keep_reserve=True))
 
     def _evaluation_due(self, guard: BudgetGuard) -> bool:
         if self.max_steps is not None and self.step >= self.max_steps:
@@ -447,7 +483,7 @@ class Trainer:
         metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
-        if isinstance(stream, StagedStream):
+        if self._stages is not None and isinstance(stream, StagedStream):
             self._move_on(guard, stream, metrics)
         self._save(guard, stream, metrics)
 
@@ -463,14 +499,14 @@ class Trainer:
 
     def _state(self, stream: Stream) -> dict[str, Any]:
         state = collect_state(self.step, self._training_step, stream, self.early_stopping, self._ranks)
-        stages = self._stages.state_dict() if self._stages is not None else None
+        stages = self._stages.stages.state_dict() if self._stages is not None else None
         return state | {"progress": self.progress.state_dict(), "stages": stages}
 
     def _restore(self, checkpoint: Checkpoint) -> Stream:
         check_state(checkpoint)
-        if self._stages is not None and checkpoint.state["stages"] is not None:
+        if self._stages is not None:
             self._stages.load_state_dict(checkpoint.state["stages"])
-        self._take_up_stage()
+            self.grad_accumulation = self._stages.take_up()
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
         self.progress.load_state_dict(checkpoint.state["progress"])
@@ -482,49 +518,25 @@ class Trainer:
     def _load(self, store: CheckpointStore, path: Path | None = None) -> Checkpoint:
         return store.load(path, into=None if self._ranks is None else self._ranks.model.load_targets(self.optimizer))
 
-    def _begin(self) -> Stream:
-        self._take_up_stage()
-        return self._stream()
-
     def _stream(self, state: Mapping[str, Any] | None = None) -> Stream:
-        return self._make_stream(state) if self._stages is None else StagedStream(self._make_stream, state)
+        if self._stages is None:
+            return self._make_stream(state)
+        self.grad_accumulation = self._stages.take_up()
+        return StagedStream(self._make_stream, state)
 
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
-        data, seed = data_of_stage(self.train_data, self._stages, self.seed)
+        data, seed = data_of_stage(self.train_data, None if self._stages is None else self._stages.stages, self.seed)
         if self._ranks is not None:
             return self._ranks.stream(data, seed=seed, state=state)
         return BatchStream(data, seed=seed, state=state)
 
-    # -- stages ----------------------------------------------------------------------------------------------------
-
-    def _take_up_stage(self) -> None:
-        """Train with the resources of the stage under way."""
-        if self._stages is None:
-            return
-        stage, step = self._stages.current, self._training_step
-        self.grad_accumulation = stage.grad_accumulation or self._own_accumulation
-        if step.precision.name != (stage.precision or self._own_precision):
-            step.precision = MixedPrecision(stage.precision or self._own_precision, step.device)
-
-    def _stage_is_used_up(self, guard: BudgetGuard) -> bool:
-        if self._stages is None or not self._agreed(self._stages.is_used_up(self.step, guard.fraction_left)):
-            return False
-        return self._agreed(guard.may_evaluate(then_save=True, keep_reserve=True))
-
     def _move_on(self, guard: BudgetGuard, stream: StagedStream, metrics: Mapping[str, float]) -> None:
         assert self._stages is not None
-        end = self._stages.update(metrics, self.step, self._by_rank_0(lambda: guard.fraction_left))
+        end = self._stages.move_on(guard, self.step, metrics)
         if end is None:
             return
         self._log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
-        guard.note(step=self.step, **end.to_json())
         if end.next is not None:
-            self._take_up_stage()
+            self.grad_accumulation = self._stages.take_up()
             if makes_data(self.train_data):
                 stream.begin_stage()
-
-    def _wanted_ranks(self) -> int | None:
-        """Return the number of ranks that the stage wants, None if it is the one there is."""
-        wanted = self._stages.current.devices if self._stages is not None else None
-        present = self.num_devices if self._ranks is None else self._ranks.world_size
-        return None if wanted == present else wanted

@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from ..budget import CHECKPOINT_DIR
+from ..budget import CHECKPOINT_DIR, BudgetGuard
 from ..checkpoint import CheckpointStore
 from ..checkpoint.leftovers import hidden_path
 from ..core.durable_files import sync_directory, sync_file
 from ..core.errors import RunDirectoryError
 from .metrics_log import METRICS_FILE
+from .progress import Progress
 
 TRUNK_DIR = "trunk"
 COOLED_DOWN_DIR = "cooled_down"
 
 
-def trunk_store(run_dir: Path) -> CheckpointStore:
-    """Return the store of a run's trunk: its state when the learning rate began to fall."""
-    return CheckpointStore(run_dir / TRUNK_DIR, keep_last=1, keep_best=0)
+def is_new_trunk(guard: BudgetGuard, step: int) -> bool:
+    """Whether the trunk at this step is yet to be saved; after a return to it, it is there."""
+    return not (guard.run_dir / TRUNK_DIR / f"step_{step:012d}").exists()
+
+
+def save_trunk(guard: BudgetGuard, step: int, state: Mapping[str, Any]) -> None:
+    """Save a run's trunk, its state when the learning rate begins to fall, in the place of an earlier one."""
+    # Whoever goes on from here plans the end anew.
+    unplanned = {"progress": Progress(decay_starts=1.0).state_dict()}
+    guard.checkpoint({**state, **unplanned}, step=step, store=_store(guard.run_dir / TRUNK_DIR))
+
+
+def _store(path: Path) -> CheckpointStore:
+    return CheckpointStore(path, keep_last=1, keep_best=0)
 
 
 def return_to_trunk(run_dir: Path) -> None:
@@ -30,7 +44,7 @@ def return_to_trunk(run_dir: Path) -> None:
     Raises:
         RunDirectoryError: the run has no trunk, or its trunk is damaged.
     """
-    trunk = trunk_store(run_dir).latest() if (run_dir / TRUNK_DIR).is_dir() else None
+    trunk = _store(run_dir / TRUNK_DIR).latest() if (run_dir / TRUNK_DIR).is_dir() else None
     if trunk is None:
         raise RunDirectoryError(
             f"{run_dir} has no trunk to go on from: it is saved when the learning rate begins to fall, with "

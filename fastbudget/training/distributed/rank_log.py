@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..metrics_log import MetricsLog
+from ..metrics_log import MetricsLog, Sink
 
 
 class RankLog(MetricsLog):
@@ -14,7 +14,7 @@ class RankLog(MetricsLog):
 
     def __init__(self, run_dir: Path) -> None:
         self._path = run_dir
-        self.sinks = []
+        self.sinks: list[Sink] = []
 
     def write(self, record: dict[str, Any]) -> None:
         """Drop the record."""
