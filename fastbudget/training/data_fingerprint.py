@@ -27,8 +27,9 @@ def data_fingerprint(data: Any) -> dict[str, Any]:
 
     Returns:
         ``kind``; ``length`` where it has one; ``hash`` (64 bits of XXH3) and ``method``: ``"content"`` if every byte
-        of its file or tensors counts, ``"sampled"`` if a change may be missed, ``"own"`` if the data set gave its own (``fingerprint()``, or
-        Hugging Face's ``_fingerprint``), None if nothing was hashed. Loaders add ``batch_size``, files ``bytes``.
+        of its file or tensors counts, ``"sampled"`` if a change may be missed, ``"own"`` if the data set gave its own
+        (``fingerprint()``, or Hugging Face's ``_fingerprint``), None if nothing was hashed. Loaders add
+        ``batch_size``, files and tensors ``bytes``.
     """
     described: dict[str, Any] = {"kind": type(data).__name__}
     if isinstance(data, Sized):
@@ -55,9 +56,10 @@ def _hashed(data: Any) -> dict[str, Any]:
     own = own() if callable(own) else getattr(data, "_fingerprint", None)
     if isinstance(own, str):
         return {"hash": own, "method": "own"}
-    if isinstance(data, str | os.PathLike) or isinstance(data, MemmapDataset | TokenDataset):
-        path = Path(data.path if isinstance(data, MemmapDataset | TokenDataset) else data)
-        return _file_hash(path)
+    if isinstance(data, MemmapDataset | TokenDataset):
+        return _file_hash(data.path)
+    if isinstance(data, str | os.PathLike):
+        return _file_hash(Path(data))
     tensors = _tensors(data) or _own_tensors(data)
     return _tensor_hash(tensors) if tensors else {"hash": None, "method": None}
 
@@ -83,7 +85,7 @@ def _tensor_hash(tensors: list[torch.Tensor]) -> dict[str, Any]:
         step = -(-len(tensors) // _PIECES)
         chosen = (tensor.flatten()[: _PIECE_BYTES // max(1, tensor.element_size())] for tensor in tensors[::step])
     for tensor in chosen:
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return {"bytes": total, "hash": digest.hexdigest(), "method": _method(total)}
 
 

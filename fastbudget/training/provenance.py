@@ -26,7 +26,12 @@ _VERSION = 1
 _GIT_S = 10.0
 
 # What may change from session to session without a word.
-_FREE = ("started_at", "command", "machine.host", "configuration.budget", "configuration.run_dir")
+_FREE = (
+    "started_at",
+    "command",
+    "machine.host",
+    *(f"configuration.{name}" for name in ("budget", "run_dir", "max_steps", "max_epochs", "sinks", "stages")),
+)
 _MOST_NAMED = 10
 
 
