@@ -6,8 +6,12 @@ import fcntl
 import os
 import time
 import warnings
+<<<<<<< HEAD
 from collections.abc import Callable
 from functools import partial
+=======
+from collections.abc import Mapping
+>>>>>>> ranks
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -294,6 +298,10 @@ class Ledger:
         """Note that the work so far is durable: a crash no longer loses it."""
         self._write("saved", **self._spent())
 
+    def note(self, note: Mapping[str, Any]) -> None:
+        """Write down something that happened, beside the spending."""
+        self._write("note", session=self.session, note=dict(note))
+
     def _spent(self) -> dict[str, Any]:
         seconds = self._state.seconds_by_phase(self.now_ns())
         return {"session": self.session, "seconds": seconds, "steps": self.steps}
@@ -325,7 +333,7 @@ class Ledger:
 
 
 # The program had the chance to save before it closed the session.
-_SAVED_AT_THE_END = ("completed", "budget", "sigint", "sigterm")
+_SAVED_AT_THE_END = ("completed", "budget", "target", "patience", "devices", "sigint", "sigterm")
 
 
 def _runs(pid: int) -> bool:

@@ -52,6 +52,10 @@ class NonFiniteLossError(FastbudgetError, ArithmeticError):
     """The loss became NaN or infinite."""
 
 
+class RankFailedError(FastbudgetError, RuntimeError):
+    """Another rank of a distributed run failed, which ended this one; that rank's stderr has the traceback."""
+
+
 class MissingExtraError(FastbudgetError, ImportError):
     """An optional package is needed; the message holds the install command."""
 

@@ -95,7 +95,7 @@ def check_has_batches(loader: Iterable[Any], name: str) -> Any:
     raise InvalidInputError(f"{name} yields no batch: the data set is empty, or smaller than a batch with drop_last.")
 
 
-def batches_per_epoch(loader: Iterable[Any]) -> int:
+def batches_per_epoch(loader: Any) -> int:
     """Return the number of batches in one pass.
 
     Raises:

@@ -14,7 +14,7 @@ import torch
 from ..core.errors import InvalidInputError
 from .batches import call_model, leaves, move, num_samples
 from .losses import Loss, check_scalar, count_targets
-from .nonfinite import gradient_norm, nonfinite_error
+from .nonfinite import gradient_norm, nonfinite_error, whole
 from .precision import MixedPrecision
 from .step_records import StepRecords
 
@@ -137,7 +137,7 @@ class TrainingStep:
         if scales:
             scaler.unscale_(self.optimizer)
         if self.options.clip_grad_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm)
+            norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm))
         if scales:
             scale = scaler.get_scale()
             scaler.step(self.optimizer)  # not when a scaled gradient overflowed, which lowers the scale

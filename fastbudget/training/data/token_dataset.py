@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from ...core.errors import InvalidInputError, one_of
 from . import _native
 from .memmap_dataset import whole_items
-from .resumable_sampler import check_ranks, check_same_order
+from .resumable_sampler import check_ranks, check_same_order, part_size
 
 TOKEN_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
@@ -188,6 +188,16 @@ class TokenBatches(Iterator[Batch]):
         self.number += 1
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank and the number of ranks these batches are for."""
+        return self._rank, self._world_size
+
+    def part(self, rank: int, world_size: int) -> TokenBatches:
+        """Return one rank's part of these batches, which are those of all ranks together, from here on."""
+        size = part_size(self._batch_size, world_size)
+        return TokenBatches(self._dataset, size, self.number, rank, world_size, self._epochs, self._prefetch)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position, in windows over all ranks."""
         return {
@@ -233,6 +243,16 @@ class TokenLoader:
 
     def __iter__(self) -> TokenBatches:
         return self._dataset.batches(self._batch_size, epochs=1, **self._options)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank and the number of ranks these batches are for."""
+        return self._options["rank"], self._options["world_size"]
+
+    def part(self, rank: int, world_size: int) -> TokenLoader:
+        """Return one rank's part of these batches, which are those of all ranks together."""
+        options = self._options | {"rank": rank, "world_size": world_size}
+        return TokenLoader(self._dataset, part_size(self._batch_size, world_size), **options)
 
     def stream(self) -> TokenBatches:
         """Return the batches of all epochs, one after the other."""
