@@ -15,7 +15,7 @@ from ..core.clock import Clock, SystemClock
 from ..core.errors import BudgetSpent, InvalidInputError
 from ..core.units import SECONDS_PER_HOUR
 from .finish_reserve import FinishReserve
-from .ledger import Ledger
+from .ledger import Ledger, nanosecond_clock
 from .ledger_record import read_ledger
 from .metric_log import MetricLog
 from .rank_agreement import FollowingLedger, RankAgreement, find_ranks, is_sharded
@@ -90,6 +90,7 @@ class BudgetGuard:
         if grace_s is not None and grace_s < 0:
             raise InvalidInputError(f"grace_s must not be negative, got {grace_s}.")
         self._wall = (clock or SystemClock()).wall
+        self._now_ns = nanosecond_clock(clock)
         if started_at is not None and started_at > self._wall():
             raise InvalidInputError(f"started_at must not lie in the future, got {started_at}.")
         self._ranks: RankAgreement | None = find_ranks()
@@ -198,7 +199,7 @@ class BudgetGuard:
         try:
             ledger.close(self.stop_reason or "completed")
         finally:
-            self._ledger = None
+            self._ledger, self._look_again_ns = None, 0
             if self._metric_log is not None:
                 self._metric_log.close()
             if self._shared is not None and (self._ranks is None or self._ranks.rank == 0):
@@ -305,6 +306,8 @@ class BudgetGuard:
 
     def may_continue(self) -> bool:
         """Whether one more step fits. Sets `stop_reason` when not: ``budget``, ``sigint`` or ``sigterm``."""
+        if self._ranks is None and self._now_ns() < self._look_again_ns and self.stop_reason is None:
+            return True
         ledger = self._open_ledger()
         if ledger.phase in ("init", "idle"):
             ledger.enter("train")
@@ -360,12 +363,14 @@ class BudgetGuard:
                 ledger.count_step()
                 begun = ended
         finally:
+            self._look_again_ns = 0
             if self._ledger is not None and ledger.phase == "train":
                 ledger.enter("idle")
 
     @contextmanager
     def timed_step(self) -> Iterator[None]:
         """Measure one step of a loop that doesn't use `steps`. Saves and evaluations inside don't count to it."""
+        self._open_ledger()
         self.begin_step()
         yield
         self.end_step()
@@ -373,14 +378,13 @@ class BudgetGuard:
     def begin_step(self) -> None:
         """Begin to measure a step; see `timed_step`, which costs a microsecond more."""
         self._elsewhere_ns = 0
-        self._step_began_ns = self._open_ledger().now_ns()
+        self._step_began_ns = self._now_ns()
 
     def end_step(self) -> float:
         """Measure and count the step begun; return its seconds."""
-        ledger = self._open_ledger()
-        seconds = (ledger.now_ns() - self._step_began_ns - self._elsewhere_ns) / 1e9
+        seconds = (self._now_ns() - self._step_began_ns - self._elsewhere_ns) / 1e9
         self._reserve.steps.add(seconds)
-        ledger.count_step()
+        self._open_ledger().count_step()
         return seconds
 
     def at_looks(self, function: Callable[[], None]) -> None:
@@ -465,9 +469,7 @@ class BudgetGuard:
             if step is None:
                 step = _next_step(store) if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
-            if ranks is None:
-                path = store.save(step, state, metrics)
-            elif sharded:
+            if ranks is None or sharded:
                 path = store.save(step, state, metrics)
             else:
                 path = ranks.done_by_rank_0(lambda: store.save(step, state, metrics))

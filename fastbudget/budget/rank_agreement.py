@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..core.clock import Clock
 from ..core.errors import BudgetSpent, FastbudgetError, RunDirectoryError
-from .ledger import Ledger
+from .ledger import Ledger, nanosecond_clock
 from .ledger_record import LedgerRecord, read_ledger
 from .watchdog.shared_state import OPENED_NS, SharedState
-
-T = TypeVar("T")
 
 # Reasons to stop, in the order in which they prevail.
 _REASONS = (None, "budget", "sigint", "sigterm")
@@ -87,7 +85,7 @@ class RankAgreement:
         self.steps_left = int(said[2]) / _PARTS_OF_A_STEP if said[2] >= 0 else None
         return _REASONS[int(said[0])]
 
-    def done_by_rank_0(self, function: Callable[[], T]) -> T:
+    def done_by_rank_0(self, function: Callable[[], Any]) -> Any:
         """Return on every rank what rank 0's call returns; an error, or the budget's end, is raised on all."""
         if self.rank == 0:
             try:
@@ -139,6 +137,7 @@ class FollowingLedger(Ledger):
     ) -> None:
         self.num_devices, self.tick_s, self.grace_s = num_devices, tick_s, grace_s
         self.run_dir, self._on_exhausted, self._clock = run_dir, None, clock
+        self._now_ns = nanosecond_clock(clock)
         self.before = LedgerRecord()
         self.session = 0
         self._before_s, self._before_device_hours = before_s, before_s * num_devices / 3600

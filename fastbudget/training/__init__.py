@@ -12,6 +12,7 @@ from .data import (
     TokenLoader,
     make_loader,
 )
+from .distributed import DataParallel
 from .early_stopping import EarlyStopping
 from .generators import sample_generators
 from .losses import count_targets, resolve_loss
@@ -26,6 +27,7 @@ from .training_result import TrainingResult
 __all__ = [
     "METRICS_FILE",
     "OPTIMIZERS",
+    "DataParallel",
     "EarlyStopping",
     "LearningRateSchedule",
     "MemmapDataset",

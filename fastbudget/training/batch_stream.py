@@ -13,7 +13,6 @@ from ..core.errors import InvalidInputError
 from .batches import check_can_start_anew, num_samples
 from .data import ResumableSampler, SeededDataset, TokenLoader
 
-
 EPOCH_END = object()
 
 

@@ -13,7 +13,7 @@ from ..core.errors import InvalidInputError
 
 def inputs_of(batch: Any) -> Any:
     """Return the model's part of a batch: a mapping whole, the first of a pair, else the batch itself."""
-    if isinstance(batch, list | tuple) and len(batch) == 2:
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0]
     return batch
 
@@ -54,11 +54,13 @@ def first_tensor(batch: Any) -> torch.Tensor | None:
         if not first:
             break
         first = next(iter(first.values())) if type(first) is dict else first[0]
-    leaves = [first] if isinstance(first, torch.Tensor) and first.ndim else _leaves(batch)
-    return next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
+    if isinstance(first, torch.Tensor) and first.ndim:
+        return first
+    return next((leaf for leaf in leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
 
 
-def _leaves(batch: Any) -> list[Any]:
+def leaves(batch: Any) -> list[Any]:
+    """Return what a nested batch holds."""
     return tree_leaves(dict(batch) if isinstance(batch, Mapping) else batch)
 
 
@@ -66,7 +68,7 @@ def num_samples(batch: Any) -> int:
     """Return the length of a batch's first tensor along its first dimension; the weight of its mean loss."""
     first = first_tensor(batch)
     if first is not None:
-        return len(first)
+        return int(first.shape[0])
     raise InvalidInputError(
         f"A batch must hold at least one tensor with a batch dimension, got {type(batch).__name__}."
     )

@@ -44,9 +44,8 @@ def _named(model: nn.Module, names: Sequence[str]) -> dict[str, nn.Module]:
     classes = {type(module).__name__ for module in modules.values()}
     for name in names:
         if name not in modules and name not in classes:
-            raise InvalidInputError(
-                f"blocks: the model has no module and no class named {name!r}.{did_you_mean(name, {*modules, *classes})}"
-            )
+            hint = did_you_mean(name, {*modules, *classes})
+            raise InvalidInputError(f"blocks: the model has no module and no class named {name!r}.{hint}")
     wanted = set(names)
     return {name: module for name, module in modules.items() if wanted & {name, type(module).__name__}}
 

@@ -33,13 +33,12 @@ class MixedPrecision:
         check_precision(precision)
         self.name = precision
         self._device_type, self._dtype = device.type, _AUTOCAST.get(precision)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16-mixed")
+        self.casts = self._dtype is not None
+        """Whether there is anything to autocast."""
+        self.scales = precision == "fp16-mixed"
+        """Whether losses are scaled, and steps skipped while the scale is too large."""
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.scales)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context for forward and loss; in fp32 one that leaves an outer autocast alone."""
         return torch.autocast(self._device_type, dtype=self._dtype) if self._dtype else nullcontext()
-
-    @property
-    def scales(self) -> bool:
-        """Whether losses are scaled, and steps skipped while the scale is too large."""
-        return self.scaler.is_enabled()

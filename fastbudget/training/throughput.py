@@ -63,9 +63,10 @@ class Throughput:
             first = first_tensor(batch)
             if first is None:
                 continue
-            self._samples += len(first)
-            if first.ndim == 2 and not first.dtype.is_floating_point:
-                self._tokens += first.numel()
+            shape = first.shape
+            self._samples += shape[0]
+            if len(shape) == 2 and not first.dtype.is_floating_point:
+                self._tokens += shape[0] * shape[1]
         if self._flops_of is not None and self._first is None:
             self._first = batches[0]
 

@@ -54,6 +54,7 @@ _EVALUATION_SHARE = 0.25
 
 T = TypeVar("T")
 Stream = BatchStream | StagedStream
+Evaluation = Callable[[torch.nn.Module], Any]
 
 
 class Trainer:
@@ -72,7 +73,7 @@ class Trainer:
         budget: What may be spent.
         run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
-            don't change the training's.
+            don't change the training's. If it has a method ``at_end(model)``, that is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -158,7 +159,7 @@ class Trainer:
         self._ranks = find_ranks(distributed, device)
         num_batches = None
         if self._ranks is not None and not makes_data(train_data):
-            num_batches = self._ranks.share_out(train_data, seed)
+            num_batches = self._ranks.share_out(train_data, seed)  # type: ignore[arg-type]
         if max_epochs is not None:
             steps = -(-max_epochs * (num_batches or batches_per_epoch(train_data)) // grad_accumulation)
             max_steps = min(steps, max_steps or steps)
@@ -172,7 +173,9 @@ class Trainer:
         self.schedule = schedule or LearningRateSchedule()
         self.progress = Progress(max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over)
         self.evaluate_every, self.checkpoint_every, self.mtbf_s = evaluate_every, checkpoint_every, mtbf_s
-        self.num_devices, self.seed, self.early_stopping = num_devices, seed, early_stopping
+        world_size = 1 if self._ranks is None else self._ranks.world_size
+        self.num_devices = world_size if num_devices is None else num_devices
+        self.seed, self.early_stopping = seed, early_stopping
         self.step = 0
         self._sinks = sinks
         self._training_step = self._make_step(
@@ -186,13 +189,15 @@ class Trainer:
             ),
             run_dir=self.run_dir,
         )
-        self._stages = sequence and StageControl(
-            sequence,
-            self._training_step,
-            grad_accumulation=grad_accumulation,
-            ranks=self._ranks,
-            num_devices=self._ranks.world_size if self._ranks is not None else num_devices or 1,
-        )
+        self._stages: StageControl | None = None
+        if sequence is not None:
+            self._stages = StageControl(
+                sequence,
+                self._training_step,
+                grad_accumulation=grad_accumulation,
+                ranks=self._ranks,
+                num_devices=self.num_devices,
+            )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
         self._evaluated_at_s = self._evaluation_due_s = 0.0
         self._saved_at = -1
@@ -211,9 +216,9 @@ class Trainer:
 
         Args:
             resume: Continue from the newest good checkpoint of ``run_dir``, and from what was spent there. ``"auto"``:
-                where there is one. So does a process that a launcher started again, whatever is given here.
-                ``"trunk"``: from the state before the learning rate began to fall, to use a larger budget than the run
-                was annealed for; the annealed model is kept in ``cooled_down/``.
+                if there is one. ``"trunk"``: from the state before the learning rate began to fall, to use a larger
+                budget than the run was annealed for; the annealed model is kept in ``cooled_down/``. A process that a
+                launcher started again resumes, whatever is given here.
 
         Raises:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
@@ -238,7 +243,7 @@ class Trainer:
 
     def _fit(self, resume: bool | Literal["auto", "trunk"]) -> TrainingResult:
         if resume == "trunk" and not is_restarted():
-            self._on_first_rank(lambda: return_to_trunk(self.run_dir))
+            self._by_rank_0(lambda: return_to_trunk(self.run_dir))
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
         )
@@ -266,9 +271,6 @@ class Trainer:
     def _agreed(self, decision: bool) -> bool:
         """Return rank 0's decision: one that depends on the clock or the disk must be the same on all ranks."""
         return decision if self._ranks is None else self._ranks.group.decided(decision)
-
-    def _on_first_rank(self, function: Callable[[], T]) -> T:
-        return function() if self._ranks is None else self._ranks.group.done_by_rank_0(function)
 
     @contextlib.contextmanager
     def _recording(self, guard: BudgetGuard) -> Iterator[None]:
@@ -298,6 +300,9 @@ class Trainer:
             self._log.write(self._throughput.record(self.step))
         self._log.flush()
 
+    def _by_rank_0(self, function: Callable[[], T]) -> T:
+        return function() if self._ranks is None else self._ranks.group.done_by_rank_0(function)
+
     def _start(self, guard: BudgetGuard, resume: bool) -> Stream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
             self.model.train()
@@ -325,7 +330,8 @@ class Trainer:
                 return
             if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
                 self._save(guard, stream, None)
-            stepped = self._train_step(guard, stream)
+            factor = self._rate_factor(guard, stream)
+            stepped = self._train_step(guard, stream, factor)
             if stepped and (self._evaluation_due(guard) or self._stage_ends(guard)):
                 self._evaluate_and_save(guard, stream)
 
@@ -342,9 +348,9 @@ class Trainer:
                 if interrupted:  # every second counts: save without evaluating
                     self._save(guard, stream, None)
                 elif self._agreed(guard.may_evaluate(then_save=True)):
-                    self._evaluate_and_save(guard, stream)
+                    self._evaluate_and_save(guard, stream, at_end=True)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
-        last, best = self._on_first_rank(lambda: last_and_best(guard.store))
+        last, best = self._by_rank_0(lambda: last_and_best(guard.store))
         best_step, best_metrics = guard.store.describe(best)
         final = None
         if not interrupted:
@@ -367,11 +373,11 @@ class Trainer:
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def _train_step(self, guard: BudgetGuard, stream: Stream) -> bool:
+    def _train_step(self, guard: BudgetGuard, stream: Stream, factor: float) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
         guard.begin_step()
-        factor = self._rate_factor(guard, stream)
-        batches = [next(stream) for _ in range(self.grad_accumulation)]
+        count = self.grad_accumulation
+        batches = [next(stream)] if count == 1 else [next(stream) for _ in range(count)]
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         self._throughput.add(batches, guard.end_step())
@@ -416,9 +422,7 @@ class Trainer:
             return False
         return self._agreed(self._save_interval_s is not None and guard.unsaved_s >= self._save_interval_s)
 
-    def _evaluated(
-        self, guard: BudgetGuard, function: Callable[[torch.nn.Module], Any], *, typical: bool = True
-    ) -> Any:
+    def _evaluated(self, guard: BudgetGuard, function: Evaluation, *, typical: bool = True) -> Any:
         """Call a function on the model as evaluations want it; with ranks, return rank 0's result on all."""
 
         def call() -> Any:
@@ -430,10 +434,11 @@ class Trainer:
             return guard.evaluate(call, typical=typical)
         return guard.evaluate(lambda: ranks.evaluated(call), typical=typical, abandon=not ranks.model.is_sharded)
 
-    def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
+    def _evaluate(self, guard: BudgetGuard, *, at_end: bool = False) -> dict[str, float]:
         self._records.write()
         check_parameters(self.model, self.step, self.run_dir, self._ranks)
-        measured = self._evaluated(guard, self.evaluate)
+        function = getattr(self.evaluate, "at_end", self.evaluate) if at_end else self.evaluate
+        measured = self._evaluated(guard, function)
         metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
@@ -442,11 +447,11 @@ class Trainer:
         self._log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         return metrics
 
-    def _evaluate_and_save(self, guard: BudgetGuard, stream: Stream) -> None:
-        metrics = self._evaluate(guard)
+    def _evaluate_and_save(self, guard: BudgetGuard, stream: Stream, *, at_end: bool = False) -> None:
+        metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
-        if self._stages is not None and isinstance(stream, StagedStream):
+        if isinstance(stream, StagedStream):
             self._move_on(guard, stream, metrics)
         self._save(guard, stream, metrics)
 
@@ -469,7 +474,7 @@ class Trainer:
         check_state(checkpoint)
         if self._stages is not None:
             self._stages.load_state_dict(checkpoint.state["stages"])
-            self.grad_accumulation = self._stages.take_up()
+            self._stages.take_up()  # its precision may have a loss scale to restore
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
         self.progress.load_state_dict(checkpoint.state["progress"])
@@ -488,12 +493,11 @@ class Trainer:
         return StagedStream(self._make_stream, state)
 
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
-        data, seed = data_of_stage(self.train_data, self._stages and self._stages.stages, self.seed)
-        if self._ranks is None:
-            return BatchStream(data, seed=seed, state=state)
-        if data is not self.train_data:
-            self._ranks.share_out(data, seed)
-        return self._ranks.stream(seed=seed, state=state)
+        stages = None if self._stages is None else self._stages.stages
+        data, seed = data_of_stage(self.train_data, stages, self.seed)
+        if self._ranks is not None:
+            return self._ranks.stream(data, seed=seed, state=state)
+        return BatchStream(data, seed=seed, state=state)
 
     def _move_on(self, guard: BudgetGuard, stream: StagedStream, metrics: Mapping[str, float]) -> None:
         assert self._stages is not None

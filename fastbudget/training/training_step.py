@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..core.errors import InvalidInputError
-from .batches import call_model, move, num_samples
+from .batches import call_model, leaves, move, num_samples
 from .losses import Loss, check_scalar, count_targets
 from .nonfinite import gradient_norm, nonfinite_error, whole
 from .precision import MixedPrecision
@@ -62,6 +62,9 @@ class TrainingStep:
         self.options, self._run_dir = options, run_dir
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
         self.skips_in_a_row = 0
+        # Batches for a CPU mostly are there already, and looking costs a microsecond; see `_look_at_first`.
+        self._moves = device.type != "cpu"
+        self._has_looked = False
 
     def take(self, batches: Sequence[Any], *, number: int, rate_factor: float, records: StepRecords) -> bool:
         """Take one step; return False when it was skipped.
@@ -77,8 +80,8 @@ class TrainingStep:
         """
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * rate_factor
-        if number == 1:
-            num_samples(batches[0])  # refuses a batch without samples
+        if not self._has_looked:
+            self._look_at_first(batches[0])
         loss = self._backward(batches)
         stepped = self._update(loss, number, self.base_rates[0] * rate_factor, records)
         self.optimizer.zero_grad(set_to_none=True)
@@ -88,10 +91,18 @@ class TrainingStep:
             self._count_skip(number, records)
         return stepped
 
+    def _look_at_first(self, batch: Any) -> None:
+        """Refuse a batch without samples, and see whether batches must be moved."""
+        num_samples(batch)
+        self._moves = self._moves or any(
+            isinstance(leaf, torch.Tensor) and leaf.device != self.device for leaf in leaves(batch)
+        )
+        self._has_looked = True
+
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         """Add up the gradient of the mean loss over all batches together; return that loss."""
         if len(batches) == 1:
-            loss = self._loss_of(move(batches[0], self.device))
+            loss = self._loss_of(batches[0])
             self.precision.scaler.scale(loss).backward()
             return loss.detach()
         weights = [self.options.weight_of(batch) for batch in batches]
@@ -102,12 +113,16 @@ class TrainingStep:
         for batch, weight in zip(batches, weights, strict=True):
             if not weight:
                 continue
-            loss = self._loss_of(move(batch, self.device)) * (weight / whole)
+            loss = self._loss_of(batch) * (weight / whole)
             self.precision.scaler.scale(loss).backward()
             total += loss.detach().float().reshape(())
         return total
 
     def _loss_of(self, batch: Any) -> torch.Tensor:
+        if self._moves:
+            batch = move(batch, self.device)
+        if not self.precision.casts:
+            return check_scalar(self.options.loss(call_model(self.model, batch), batch))
         with self.precision.autocast():
             return check_scalar(self.options.loss(call_model(self.model, batch), batch))
 
@@ -119,7 +134,8 @@ class TrainingStep:
                 return False
             raise nonfinite_error(f"The loss is {float(loss)} at step {number}", self._run_dir)
         scaler, norm = self.precision.scaler, None
-        scaler.unscale_(self.optimizer)
+        if scales:
+            scaler.unscale_(self.optimizer)
         if self.options.clip_grad_norm is not None:
             norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm))
         if scales:

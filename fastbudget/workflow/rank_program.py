@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sized
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..training.distributed import report_result
 from .configuration import load_configuration
 from .factories import call_factory, import_factory
 from .workload import build_workload
-from .workload_training import has_checkpoints, train_workload
+from .workload_training import WorkloadTraining, has_checkpoints
 
 
 def main() -> None:
@@ -51,7 +52,32 @@ def train_function(reference: str, *, resume: bool) -> None:
 def _train_file(task: dict[str, Any]) -> None:
     path, run_dir = Path(task["file"]), Path(task["run_dir"])
     workload = build_workload(load_configuration(path, task["budget"]), path.parent)
-    train_workload(workload, run_dir, distributed=task["strategy"], resume=has_checkpoints(run_dir))
+    if workload.configuration.threads is not None:
+        torch.set_num_threads(workload.configuration.threads)
+    split = workload.validation if workload.test is None else workload.test
+    training = WorkloadTraining(
+        workload,
+        run_dir,
+        decay_over="budget",
+        final_evaluate_cost=_relative_size(split, workload.validation),
+        distributed=task["strategy"],
+        sinks=[_tell],
+    )
+    result = training.fit(resume=has_checkpoints(run_dir))
+    if int(os.environ.get("RANK", "0")) == 0:
+        documents = {"train": training.train_document(result), "evaluate": training.evaluation_document(result)}
+        report_result(result.to_json() | documents)
+
+
+def _relative_size(split: Any, other: Any) -> float:
+    """Return how many times as long a split is; 1 where nothing says."""
+    return len(split) / len(other) if isinstance(split, Sized) and isinstance(other, Sized) else 1.0
+
+
+def _tell(line: dict[str, Any]) -> None:
+    if "metrics" in line:
+        values = ", ".join(f"{name} {value:.4g}" for name, value in line["metrics"].items())
+        sys.stderr.write(f"  step {line['step']:,}: {values}\n")
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def check_devices(device: str, num_ranks: int) -> None:
 
 
 def _launch(command: Sequence[str], options: TrainOptions) -> dict[str, Any]:
-    num_ranks, environ = options.num_ranks, {}
+    num_ranks, environ = options.num_ranks, dict[str, str]()
     while True:
         outcome = launch_ranks(command, num_ranks=num_ranks, max_restarts=options.max_restarts, environ=environ)
         found = dict(outcome.results or {})

@@ -48,9 +48,7 @@ def read_launch_environment(environ: Mapping[str, str] = os.environ) -> LaunchEn
             f"RANK must be below WORLD_SIZE and LOCAL_RANK below LOCAL_WORLD_SIZE, got RANK={rank}, "
             f"WORLD_SIZE={world_size}, LOCAL_RANK={local_rank}, LOCAL_WORLD_SIZE={local_world_size}; {_LAUNCH}."
         )
-    return LaunchEnvironment(
-        rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size
-    )
+    return LaunchEnvironment(rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size)
 
 
 def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:

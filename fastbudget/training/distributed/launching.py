@@ -96,7 +96,7 @@ def is_restarted() -> bool:
     return bool(os.environ.get(RESTART_VARIABLE)) or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
 
 
-def _stopping_time(config: Any) -> dict[str, int]:
+def _stopping_time(config: Any) -> dict[str, Any]:
     known = "shutdown_timeout" in config.__dataclass_fields__  # newer torch; before, 30 s
     return {"shutdown_timeout": _STOPPING_S} if known else {}
 

@@ -54,7 +54,8 @@ class PartSampler(Sampler[list[int]]):
         self._rank, self._world_size = rank, world_size
 
     def __iter__(self) -> Iterator[list[int]]:
-        self.sizes = sizes = deque()  # of this epoch; a loader may read ahead
+        sizes: deque[int] = deque()
+        self.sizes = sizes  # of this epoch; a loader may read ahead
         for batch in self.sampler:
             indices = list(batch)
             sizes.append(len(indices))

@@ -19,7 +19,10 @@ from .data_parallel import DataParallel
 class RankModel(Protocol):
     """What the training step needs of a model that several ranks train."""
 
-    forward: nn.Module
+    @property
+    def forward(self) -> nn.Module:
+        """What is called on a batch."""
+
     is_sharded: bool
     runs_bare: bool  # whether a backward of the bare model leaves gradients that can be reduced afterwards
 
@@ -72,7 +75,7 @@ class ReplicatedModel:
 
     def __init__(self, model: nn.Module, options: DataParallel) -> None:
         device = next(model.parameters()).device
-        chosen = {} if options.bucket_cap_mb is None else {"bucket_cap_mb": options.bucket_cap_mb}
+        chosen: dict[str, Any] = {} if options.bucket_cap_mb is None else {"bucket_cap_mb": options.bucket_cap_mb}
         self.forward = DistributedDataParallel(
             model,
             device_ids=[device] if device.type == "cuda" else None,
@@ -88,12 +91,14 @@ class ReplicatedModel:
             self.forward.register_comm_hook(*_hook(options.comm_hook))
 
     def synced(self, last: bool) -> AbstractContextManager[Any]:
+        """See `RankModel`."""
         if last or not self._is_recorded:
             self._is_recorded = True
             return nullcontext()
         return self.forward.no_sync()
 
     def reduce_gradients(self) -> None:
+        """See `RankModel`."""
         parameters = [parameter for parameter in self.forward.parameters() if parameter.requires_grad]
         used = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.uint8)
         used = used.to(parameters[0].device)
@@ -109,13 +114,14 @@ class ReplicatedModel:
             gradient.div_(dist.get_world_size())
 
     def share_buffers(self) -> None:
-        pass  # DDP does before each forward, and rank 0's are saved
+        """Do nothing: DDP shares them before each forward, and rank 0's are saved."""
 
     def load_targets(self, optimizer: torch.optim.Optimizer) -> Mapping[str, Any]:
+        """Return nothing: each rank loads the whole."""
         return {}
 
     def settle(self) -> None:
-        pass
+        """Do nothing."""
 
 
 def _hook(choice: Any) -> tuple[Any, Any]:
@@ -137,6 +143,7 @@ class ShardedModel:
 
     @contextmanager
     def synced(self, last: bool) -> Iterator[None]:
+        """See `RankModel`."""
         self.forward.set_requires_gradient_sync(last)
         try:
             yield
@@ -144,13 +151,16 @@ class ShardedModel:
             self.forward.set_requires_gradient_sync(True)
 
     def reduce_gradients(self) -> None:
+        """Not asked of it: each backward reduces them."""
         raise NotImplementedError("Sharded parameters have no gradients that aren't reduced.")
 
     def share_buffers(self) -> None:
+        """See `RankModel`."""
         for buffer in self.forward.buffers():
             dist.broadcast(buffer, src=0)
 
     def load_targets(self, optimizer: torch.optim.Optimizer) -> Mapping[str, Any]:
+        """See `RankModel`."""
         from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
         if not optimizer.state:
@@ -158,6 +168,7 @@ class ShardedModel:
         return {"model": self.forward.state_dict(), "optimizer": optimizer.state_dict()}
 
     def settle(self) -> None:
+        """See `RankModel`."""
         self.forward.reshard()
 
 

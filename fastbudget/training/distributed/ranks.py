@@ -58,6 +58,7 @@ class Ranks:
         self.rank, self.world_size = self.group.rank, self.group.world_size
         self.is_first = self.group.is_first
         self._model: RankModel | None = None
+        self._shared: Iterable[Any] | None = None
         self._batches: RankBatches | None = None
         shorten_tracebacks()
 
@@ -82,11 +83,13 @@ class Ranks:
 
     def share_out(self, train_data: Iterable[Any], seed: int) -> int | None:
         """Take this rank's part of the data; returns the number of batches in an epoch, if it is known."""
-        self._batches = batches_of_rank(train_data, self.group, self.options.batches, seed)
+        self._shared, self._batches = train_data, batches_of_rank(train_data, self.group, self.options.batches, seed)
         return self._batches.num_batches
 
-    def stream(self, *, seed: int, state: Mapping[str, Any] | None = None) -> BatchStream:
-        """Return this rank's batches, from the start or a saved position."""
+    def stream(self, train_data: Iterable[Any], *, seed: int, state: Mapping[str, Any] | None = None) -> BatchStream:
+        """Return this rank's batches of the data, from the start or a saved position."""
+        if train_data is not self._shared:
+            self.share_out(train_data, seed)
         assert self._batches is not None
         return RankStream(self._batches, self.group, seed=seed, state=state)
 
