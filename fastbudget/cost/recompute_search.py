@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .batch_search import fewest
 from .trace.allocation_log import CATEGORIES, PHASES
 from .trace.model_blocks import is_within
 from .trace.tracing import Trace
@@ -90,7 +91,7 @@ def smallest_recompute(
         ordered = _by_worth(plain, blocks)
         freed = np.cumsum([block.saved_bytes for block in ordered])
         guess = 1 + int(np.searchsorted(freed, traces[()][0] - limit_bytes))
-        chosen = ordered[: _fewest(lambda count: fits(ordered[:count]), guess, len(ordered))]
+        chosen = ordered[: fewest(lambda count: fits(ordered[:count]), guess, len(ordered))]
         chosen = _without_dispensable(sorted(chosen, key=lambda block: blocks.index(block.name)), fits)
     peak, flops = peak_and_flops(chosen)
     return RecomputeChoice(
@@ -132,27 +133,6 @@ def _by_worth(trace: Trace, blocks: Sequence[str]) -> list[_Block]:
         )
     # Rounded to 1%, so that equal blocks stay in their order whatever bytes they differ by (a shared mask).
     return sorted(weighed, key=lambda block: -round(100 * math.log((1 + block.saved_bytes) / (1 + block.flops))))
-
-
-def _fewest(fits: Callable[[int], bool], guess: int, most: int) -> int:
-    """Return the smallest count that fits, ``most`` if none does; what fits with few fits with more.
-
-    Each trial is a trace, so it looks near the guess first, then ever further away, then between.
-    """
-    low, high = 0, most  # low doesn't fit; high does, or is all there is
-    count, stride = min(guess, most), 1
-    if fits(count):
-        while count > low and fits(count):
-            high, count, stride = count, count - stride, 2 * stride
-        low = max(low, count)
-    else:
-        while count < most and not fits(count):
-            low, count, stride = count, count + stride, 2 * stride
-        high = min(most, count)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
 
 
 def _without_dispensable(chosen: list[_Block], fits: Callable[[Sequence[_Block]], bool]) -> list[_Block]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def split_batch(batch: Any, size: int) -> list[Any]:
     if parts <= 1:
         return [batch]
     bounds = [samples * index // parts for index in range(parts + 1)]
-    return [_cut(batch, start, stop, samples, "the batch") for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [_cut(batch, start, stop, samples, "the batch") for start, stop in pairwise(bounds)]
 
 
 def _cut(value: Any, start: int, stop: int, samples: int, where: str) -> Any:

@@ -33,6 +33,7 @@ from .distributed import (
 from .early_stopping import EarlyStopping
 from .evaluation_mode import evaluating
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
+from .memory_fitting import MemoryFitting
 from .metrics_log import MetricsLog, Sink
 from .nonfinite import check_parameters
 from .optimizers import OptimizerFactory, build_optimizer
@@ -43,6 +44,7 @@ from .schedule import LearningRateSchedule
 from .stage_control import StageControl
 from .staged_stream import StagedStream, check_stage_data, data_of_stage, makes_data
 from .stages import Stage, StageSequence
+from .step_memory import Recompute, StepMemory
 from .step_records import StepRecords
 from .throughput import Throughput, estimated_flops, peak_of
 from .training_result import TrainingResult, last_and_best
@@ -80,7 +82,15 @@ class Trainer:
         final_evaluate_cost: How long it takes, in units of ``evaluate``.
         max_steps: Optimizer steps; None: until the budget ends.
         max_epochs: The same in passes over ``train_data``, which must then have a length.
-        grad_accumulation: Micro-batches per step.
+        grad_accumulation: Batches per step.
+        micro_batch_size: Most samples in a micro-batch, into which batches are cut: a step's gradient stays that of its
+            whole batch. ``"auto"``: the largest that is predicted to fit. None: batches as they are. In all cases a
+            step that runs out of memory is taken again in halves.
+        recompute: Blocks of the model whose activations are computed again in the backward pass: ``"none"``,
+            ``"full"`` (every repeated block), ``"auto"`` (the fewest with which the step is predicted to fit), or
+            names of modules or their classes.
+        memory_limit_bytes: What a step may need at its peak: of tensors on the CPU, of device memory on a GPU; one that
+            is predicted to need more is refused before it is taken. None: the device's memory.
         loss_weight: What the loss of a micro-batch averages over, so that a step's gradient is that of its whole batch:
             ``"targets"``: those that count (see `count_targets`: integers other than -100); ``"samples"``; or a
             function of the batch.
@@ -123,6 +133,9 @@ class Trainer:
         max_steps: int | None = None,
         max_epochs: int | None = None,
         grad_accumulation: int = 1,
+        micro_batch_size: int | Literal["auto"] | None = None,
+        recompute: Recompute = "none",
+        memory_limit_bytes: int | None = None,
         loss_weight: Literal["targets", "samples"] | Callable[[Any], float] = "targets",
         precision: Precision = "fp32",
         on_nonfinite: Literal["raise", "skip"] = "raise",
@@ -189,6 +202,11 @@ class Trainer:
             ),
             run_dir=self.run_dir,
         )
+        self._memory = MemoryFitting(
+            model, self.loss, self.optimizer, precision=precision, device=device, recompute=recompute,
+            micro_batch_size=micro_batch_size, memory_limit_bytes=memory_limit_bytes,
+            is_sharded=self._ranks is not None and self._ranks.model.is_sharded,
+        )  # fmt: skip
         self._stages: StageControl | None = None
         if sequence is not None:
             self._stages = StageControl(
@@ -196,7 +214,7 @@ class Trainer:
                 self._training_step,
                 grad_accumulation=grad_accumulation,
                 ranks=self._ranks,
-                num_devices=self.num_devices,
+                num_devices=world_size if self._ranks is not None else self.num_devices,
             )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
         self._evaluated_at_s = self._evaluation_due_s = 0.0
@@ -223,6 +241,8 @@ class Trainer:
         Raises:
             RunDirectoryError: ``resume`` without a usable checkpoint, or the reverse.
             InvalidInputError: the checkpoint lacks a part of the state, or belongs to another model, optimizer or data.
+            OutOfMemoryError: a step or an evaluation doesn't fit the memory, however small it is cut; checkpoints saved
+                before are kept.
             NonFiniteLossError: the loss or a parameter became NaN or infinite; the last good checkpoint is kept.
             SaveError: a checkpoint could not be written; earlier ones are intact.
             BudgetTooSmallError: the budget ended before the first evaluation was saved.
@@ -243,7 +263,7 @@ class Trainer:
 
     def _fit(self, resume: bool | Literal["auto", "trunk"]) -> TrainingResult:
         if resume == "trunk" and not is_restarted():
-            self._by_rank_0(lambda: return_to_trunk(self.run_dir))
+            self._on_first_rank(lambda: return_to_trunk(self.run_dir))
         store = CheckpointStore(
             self.run_dir / CHECKPOINT_DIR, keep_last=2, keep_best=1, metric=self.metric, mode=self.mode
         )
@@ -259,7 +279,7 @@ class Trainer:
             store=store,
             final_evaluations=self._final_cost,
         )
-        with guard, self._recording(guard):
+        with guard, self._recording(guard), self._memory.applied(self._training_step.micro_batches):
             stream = self._start(guard, bool(resume))
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
@@ -271,6 +291,9 @@ class Trainer:
     def _agreed(self, decision: bool) -> bool:
         """Return rank 0's decision: one that depends on the clock or the disk must be the same on all ranks."""
         return decision if self._ranks is None else self._ranks.group.decided(decision)
+
+    def _on_first_rank(self, function: Callable[[], T]) -> T:
+        return function() if self._ranks is None else self._ranks.group.done_by_rank_0(function)
 
     @contextlib.contextmanager
     def _recording(self, guard: BudgetGuard) -> Iterator[None]:
@@ -300,9 +323,6 @@ class Trainer:
             self._log.write(self._throughput.record(self.step))
         self._log.flush()
 
-    def _by_rank_0(self, function: Callable[[], T]) -> T:
-        return function() if self._ranks is None else self._ranks.group.done_by_rank_0(function)
-
     def _start(self, guard: BudgetGuard, resume: bool) -> Stream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
             self.model.train()
@@ -330,8 +350,7 @@ class Trainer:
                 return
             if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
                 self._save(guard, stream, None)
-            factor = self._rate_factor(guard, stream)
-            stepped = self._train_step(guard, stream, factor)
+            stepped = self._train_step(guard, stream)
             if stepped and (self._evaluation_due(guard) or self._stage_ends(guard)):
                 self._evaluate_and_save(guard, stream)
 
@@ -350,7 +369,7 @@ class Trainer:
                 elif self._agreed(guard.may_evaluate(then_save=True)):
                     self._evaluate_and_save(guard, stream, at_end=True)
             # else: steps ate into the reserve. The best checkpoint was saved and evaluated before.
-        last, best = self._by_rank_0(lambda: last_and_best(guard.store))
+        last, best = self._on_first_rank(lambda: last_and_best(guard.store))
         best_step, best_metrics = guard.store.describe(best)
         final = None
         if not interrupted:
@@ -373,15 +392,28 @@ class Trainer:
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def _train_step(self, guard: BudgetGuard, stream: Stream, factor: float) -> bool:
+    def _train_step(self, guard: BudgetGuard, stream: Stream) -> bool:
         """Take one optimizer step; return False when it was skipped. The schedule moves with the steps taken."""
+        first = None
+        if self._memory.is_pending:  # not part of the step's time
+            first = self._next_batches(stream)
+            self._memory.choose(first, self._ranks)
         guard.begin_step()
-        count = self.grad_accumulation
-        batches = [next(stream)] if count == 1 else [next(stream) for _ in range(count)]
+        factor = self._rate_factor(guard, stream)
+        batches = first or self._next_batches(stream)
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         self._throughput.add(batches, guard.end_step())
         return stepped
+
+    def _next_batches(self, stream: Stream) -> list[Any]:
+        count = self.grad_accumulation
+        return [next(stream)] if count == 1 else [next(stream) for _ in range(count)]
+
+    @property
+    def step_memory(self) -> StepMemory | None:
+        """What was chosen so that a step fits the memory; None before the first, or with nothing to choose."""
+        return self._memory.chosen
 
     def _rate_factor(self, guard: BudgetGuard, stream: Stream) -> float:
         """Return the factor on the learning rates for the step about to be taken."""
@@ -451,7 +483,7 @@ class Trainer:
         metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
-        if isinstance(stream, StagedStream):
+        if self._stages is not None and isinstance(stream, StagedStream):
             self._move_on(guard, stream, metrics)
         self._save(guard, stream, metrics)
 
@@ -474,7 +506,7 @@ class Trainer:
         check_state(checkpoint)
         if self._stages is not None:
             self._stages.load_state_dict(checkpoint.state["stages"])
-            self._stages.take_up()  # its precision may have a loss scale to restore
+            self.grad_accumulation = self._stages.take_up()
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
         self.progress.load_state_dict(checkpoint.state["progress"])
@@ -493,8 +525,7 @@ class Trainer:
         return StagedStream(self._make_stream, state)
 
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
-        stages = None if self._stages is None else self._stages.stages
-        data, seed = data_of_stage(self.train_data, stages, self.seed)
+        data, seed = data_of_stage(self.train_data, None if self._stages is None else self._stages.stages, self.seed)
         if self._ranks is not None:
             return self._ranks.stream(data, seed=seed, state=state)
         return BatchStream(data, seed=seed, state=state)

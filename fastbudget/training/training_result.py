@@ -1,4 +1,4 @@
-"""How a training ended."""
+"""How a training ended, and what it leaves."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class TrainingResult:
 
 
 def last_and_best(store: CheckpointStore) -> tuple[Path, Path]:
-    """Return the newest checkpoint and the best one; no better than another where no evaluation gave a number.
+    """Return the newest and the best checkpoint.
 
     Raises:
         RunDirectoryError: there is none.
     """
     last = store.latest()
-    best = store.best() or last
+    best = store.best() or last  # no evaluation gave a number: none is better than another
     if last is None or best is None:
         raise RunDirectoryError(f"{store.directory} lost its checkpoints while the run was training.")
     return last, best

@@ -14,7 +14,9 @@ import torch
 from ..core.errors import InvalidInputError
 from .batches import call_model, leaves, move, num_samples
 from .losses import Loss, check_scalar, count_targets
+from .micro_batches import MicroBatches
 from .nonfinite import gradient_norm, nonfinite_error, whole
+from .optimizer_update import update_within_memory
 from .precision import MixedPrecision
 from .step_records import StepRecords
 
@@ -60,6 +62,7 @@ class TrainingStep:
     ) -> None:
         self.model, self.optimizer, self.precision, self.device = model, optimizer, precision, device
         self.options, self._run_dir = options, run_dir
+        self.micro_batches = MicroBatches(model, optimizer)
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
         self.skips_in_a_row = 0
         # Batches for a CPU mostly are there already, and looking costs a microsecond; see `_look_at_first`.
@@ -70,19 +73,20 @@ class TrainingStep:
         """Take one step; return False when it was skipped.
 
         Args:
-            batches: The micro-batches.
+            batches: The loader's, cut into micro-batches as `MicroBatches` says.
             number: Of this step, from 1.
             rate_factor: On every group's own learning rate.
             records: Gets the step's loss, before the update.
 
         Raises:
             NonFiniteLossError: a loss or clipped norm isn't finite and such steps aren't skipped, or too many were.
+            OutOfMemoryError: the step doesn't fit the memory even one sample at a time.
         """
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * rate_factor
         if not self._has_looked:
             self._look_at_first(batches[0])
-        loss = self._backward(batches)
+        loss = self.micro_batches.backward(self._backward, batches)
         stepped = self._update(loss, number, self.base_rates[0] * rate_factor, records)
         self.optimizer.zero_grad(set_to_none=True)
         if stepped:
@@ -140,7 +144,8 @@ class TrainingStep:
             norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm))
         if scales:
             scale = scaler.get_scale()
-            scaler.step(self.optimizer)  # not when a scaled gradient overflowed, which lowers the scale
+            # not when a scaled gradient overflowed, which lowers the scale
+            update_within_memory(self.optimizer, lambda: scaler.step(self.optimizer))
             scaler.update()
             if scaler.get_scale() < scale:
                 return False
@@ -148,7 +153,7 @@ class TrainingStep:
             return False
         records.add(number, rate, loss, norm)
         if not scales:
-            self.optimizer.step()
+            update_within_memory(self.optimizer, self.optimizer.step)
         return True
 
     def _count_skip(self, number: int, records: StepRecords) -> None:

@@ -63,7 +63,7 @@ def _configs(model: nn.Module) -> list[Any]:
 def _recomputed_forward(block: nn.Module, forward: Any, *args: Any, **kwargs: Any) -> Any:
     if not block.training:
         return forward(*args, **kwargs)
-    statistics = _running_statistics(block)
+    statistics = running_statistics(block)
     if not statistics:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 
@@ -73,9 +73,9 @@ def _recomputed_forward(block: nn.Module, forward: Any, *args: Any, **kwargs: An
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
 
-def _running_statistics(block: nn.Module) -> list[torch.Tensor]:
-    """Return the buffers that a forward pass of a block's batch norms updates."""
-    norms = [part for part in block.modules() if isinstance(part, nn.modules.batchnorm._NormBase) and part.training]
+def running_statistics(model: nn.Module) -> list[torch.Tensor]:
+    """Return the buffers that a forward pass of a model's batch norms updates."""
+    norms = [part for part in model.modules() if isinstance(part, nn.modules.batchnorm._NormBase) and part.training]
     return [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
 
 

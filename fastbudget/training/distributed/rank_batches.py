@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from ...core.errors import InvalidInputError
 from ..batch_stream import samplers_of
-from ..batches import check_has_batches, num_samples
+from ..batches import check_has_batches, leaves, num_samples
 from ..data import TokenBatches, TokenLoader
 from ..data.resumable_sampler import part_size
 from ..generators import sample_generators
@@ -80,7 +80,7 @@ def cut_batch(batch: Any, rank: int, world_size: int) -> Any:
         lambda value: (
             value[mine] if isinstance(value, torch.Tensor) and value.ndim and value.shape[0] == size else value
         ),
-        batch,
+        dict(batch) if isinstance(batch, Mapping) else batch,
     )
 
 
@@ -151,7 +151,7 @@ def _is_same_everywhere(loader: Any, group: RankGroup, seed: int) -> bool:
 
 
 def _plain(batch: Any) -> Any:
-    return tree_map(lambda value: value.cpu().numpy().tobytes() if isinstance(value, torch.Tensor) else value, batch)
+    return [leaf.cpu().numpy().tobytes() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves(batch)]
 
 
 def _global_part(loader: Any, group: RankGroup) -> RankBatches:

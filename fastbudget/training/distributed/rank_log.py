@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..metrics_log import MetricsLog
+from ..metrics_log import MetricsLog, Sink
 
 
 class RankLog(MetricsLog):
     """Takes the same calls as rank 0's log and writes nothing."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._path, self._sinks = run_dir, []
+        self._path = run_dir
+        self.sinks: list[Sink] = []
 
     def write(self, record: dict[str, Any]) -> None:
         """Drop the record."""

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ...core.errors import InvalidInputError
-from ..model_blocks import find_blocks
+from ...cost import find_blocks
 from .data_parallel import DataParallel
 
 

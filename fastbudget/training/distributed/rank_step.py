@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils._pytree import tree_leaves
 
 from ...core.out_of_memory import is_out_of_memory
-from ..batches import call_model, move
+from ..batches import call_model, leaves, move
 from ..losses import check_scalar
 from ..training_step import TrainingStep
 from .rank_stream import Padding
@@ -39,6 +38,9 @@ class RankTrainingStep(TrainingStep):
 
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         ranks, model = self._ranks, self._ranks.model
+        if model.is_sharded:  # whose forwards are collective, so all ranks must make as many
+            missing = max(ranks.group.gather(len(batches))) - len(batches)
+            batches = [*batches, *[Padding(batches[-1])] * missing]
         weights = [0.0 if isinstance(batch, Padding) else float(self.options.weight_of(batch)) for batch in batches]
         largest = max(map(_num_elements, batches))
         whole, unknown = ranks.group.sums(sum(weights), largest > self._largest and model.runs_bare)
@@ -96,4 +98,4 @@ class RankTrainingStep(TrainingStep):
 
 
 def _num_elements(batch: Any) -> int:
-    return max((leaf.numel() for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)), default=0)
+    return max((leaf.numel() for leaf in leaves(batch) if isinstance(leaf, torch.Tensor)), default=0)
