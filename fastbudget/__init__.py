@@ -31,6 +31,7 @@ _SOURCES = {
     "LaunchConfig": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
+    "OutOfMemoryError": "core",
     "Plan": "cost",
     "RunDirectoryError": "core",
     "SaveError": "core",
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from .core import InvalidInputError as InvalidInputError
     from .core import MissingExtraError as MissingExtraError
     from .core import NonFiniteLossError as NonFiniteLossError
+    from .core import OutOfMemoryError as OutOfMemoryError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval

@@ -11,6 +11,7 @@ from .errors import (
     InvalidInputError,
     MissingExtraError,
     NonFiniteLossError,
+    OutOfMemoryError,
     RunDirectoryError,
     SaveError,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "InvalidInputError",
     "MissingExtraError",
     "NonFiniteLossError",
+    "OutOfMemoryError",
     "RunDirectoryError",
     "SaveError",
     "checkpoint_interval",

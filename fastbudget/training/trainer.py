@@ -24,6 +24,7 @@ from ..core.errors import (
 from .batch_stream import BatchStream, check_can_resume
 from .batches import batches_per_epoch
 from .early_stopping import EarlyStopping
+from .evaluation_batches import EvaluationBatches
 from .evaluation_mode import evaluating
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
 from .memory_fitting import MemoryFitting
@@ -77,7 +78,8 @@ class Trainer:
         budget: What may be spent.
         run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
-            don't change the training's.
+            don't change the training's. With a parameter ``batch_size=64`` (any default) it is called again with half
+            of that when it runs out of memory.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -173,6 +175,7 @@ class Trainer:
         self.loss = resolve_loss(loss)
         self.train_data, self.budget, self.run_dir = train_data, budget, Path(run_dir)
         self.evaluate, self.metric, self.mode = evaluate, metric, mode
+        self._evaluation = EvaluationBatches(evaluate)
         self.final_evaluate = final_evaluate
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
@@ -315,10 +318,10 @@ class Trainer:
         final = None
         if not interrupted:
             self.model.load_state_dict(guard.store.load(best).state["model"])
-            final_evaluate = self.final_evaluate
-            if final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
+            if self.final_evaluate is not None and guard.may_evaluate(self._final_cost - 1.0):
                 with contextlib.suppress(BudgetSpent):
-                    final = guard.evaluate(lambda: self._call_on_model(final_evaluate), typical=False)
+                    last_evaluation = EvaluationBatches(self.final_evaluate)
+                    final = guard.evaluate(lambda: self._call_on_model(last_evaluation), typical=False)
         return TrainingResult(
             stop_reason=guard.stop_reason or "completed",
             steps=self.step,
@@ -344,6 +347,8 @@ class Trainer:
         stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
         self.step += stepped
         self._throughput.add(batches, guard.end_step())
+        if first is not None:
+            self._memory.compare()
         return stepped
 
     def _next_batches(self, stream: BatchStream) -> list[Any]:
@@ -384,14 +389,13 @@ class Trainer:
             return self.step % self.checkpoint_every == 0
         return self._save_interval_s is not None and guard.unsaved_s >= self._save_interval_s
 
-    def _call_on_model(self, function: Callable[[torch.nn.Module], Any]) -> Any:
-        with evaluating(self.model, self._training_step.precision):
-            return function(self.model)
+    def _call_on_model(self, function: EvaluationBatches) -> Any:
+        return function.call(self.model, lambda: evaluating(self.model, self._training_step.precision))
 
     def _evaluate(self, guard: BudgetGuard) -> dict[str, float]:
         self._records.write()
         check_parameters(self.model, self.step, self.run_dir)
-        measured = guard.evaluate(lambda: self._call_on_model(self.evaluate))
+        measured = guard.evaluate(lambda: self._call_on_model(self._evaluation))
         metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
