@@ -79,7 +79,6 @@ class TrainSection(_Section):
     clip_grad_norm: float | None = Field(default=None, gt=0)
     seed: int = Field(default=0, ge=0)
 
-
     @field_validator("stages")
     @classmethod
     def _usable_stages(cls, sections: list[StageSection]) -> list[StageSection]:

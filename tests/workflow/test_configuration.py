@@ -32,11 +32,14 @@ def test_a_limit_from_the_command_line_replaces_the_files_but_keeps_its_price(tm
 
 
 def test_stages_take_the_direction_of_their_targets_from_the_metrics(tmp_path):
-    text = GOOD + """\
+    text = (
+        GOOD
+        + """\
   stages:
     - {name: short, targets: {accuracy: 0.9, mse: 1.5}, budget_share: 0.3, grad_accumulation: 2}
     - {name: long, precision: bf16-mixed, devices: 2}
 """
+    )
     first, second = [section.value() for section in load(tmp_path, text).train.stages]
     assert first.is_reached({"accuracy": 0.95, "mse": 1.0}) and not first.is_reached({"accuracy": 0.95, "mse": 2.0})
     assert (first.budget_share, first.grad_accumulation) == (0.3, 2)
