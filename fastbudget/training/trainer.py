@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,13 +17,11 @@ from ..core.errors import (
     BudgetTooSmallError,
     InvalidInputError,
     RunDirectoryError,
-    one_of,
 )
 from .batch_stream import BatchStream
 from .batches import batches_per_epoch
 from .distributed import (
     DataParallel,
-    RankLog,
     RankTrainingStep,
     find_ranks,
     is_restarted,
@@ -32,27 +29,30 @@ from .distributed import (
 )
 from .early_stopping import EarlyStopping
 from .evaluation_mode import evaluating
+from .evaluation_times import EvaluationTimes
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
 from .memory_fitting import MemoryFitting
-from .metrics_log import MetricsLog, Sink
+from .metrics_log import Sink
 from .nonfinite import check_parameters
+from .numerics import check_compile_options, numerics
 from .optimizers import OptimizerFactory, build_optimizer
 from .precision import MixedPrecision, Precision
 from .progress import Progress
+from .provenance import describe_session
+from .recording import recording
 from .run_state import check_state, collect_state, data_position, restore_generators, restore_state
 from .schedule import LearningRateSchedule
 from .stage_control import StageControl
 from .staged_stream import StagedStream, check_stage_data, data_of_stage, makes_data
 from .stages import Stage, StageSequence
 from .step_memory import Recompute, StepMemory
-from .step_records import StepRecords
-from .throughput import Throughput, estimated_flops, peak_of
+from .trainer_checks import check_arguments, check_data, check_devices, check_optimizer
 from .training_result import TrainingResult, last_and_best
 from .training_step import StepOptions, TrainingStep, weight_function
 from .trunk import is_new_trunk, return_to_trunk, save_trunk
 
-# Evaluations may take at most this share of the spend when no cadence is given.
-_EVALUATION_SHARE = 0.25
+# Arguments that provenance tells of in other ways.
+_NOT_SETTINGS = ("self", "model", "train_data", "optimizer")
 
 T = TypeVar("T")
 Stream = BatchStream | StagedStream
@@ -73,7 +73,8 @@ class Trainer:
         train_data: Re-iterable of batches, or `TokenDataset.batches`; a batch is a mapping of keywords, or a pair
             (inputs, targets). With stages also a function of a `Stage` that returns one, called as each begins.
         budget: What may be spent.
-        run_dir: Holds the ledger, ``metrics.jsonl`` and ``checkpoints/``.
+        run_dir: Holds the ledger, ``metrics.jsonl``, ``provenance.jsonl`` (what each session was made with) and
+            ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
             don't change the training's. If it has a method ``at_end(model)``, that is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
@@ -95,6 +96,10 @@ class Trainer:
             ``"targets"``: those that count (see `count_targets`: integers other than -100); ``"samples"``; or a
             function of the batch.
         precision: ``"fp32"``, ``"bf16-mixed"`` or ``"fp16-mixed"`` (with a loss scale); evaluations use it too.
+        allow_tf32: Whether float32 products on NVIDIA GPUs may round their inputs to TF32, during `fit`; None: as
+            PyTorch is set.
+        compile: Whether the model is compiled during `fit`: True, or `torch.compile`'s options by name. Names in
+            checkpoints stay as they are.
         on_nonfinite: ``"raise"`` stops at a loss or clipped gradient norm that is NaN or infinite; ``"skip"`` leaves
             out that optimizer step, which waits for the device at each step, and stops after 25 in a row.
         early_stopping: Stops on a target or for lack of improvement of ``metric``.
@@ -138,6 +143,8 @@ class Trainer:
         memory_limit_bytes: int | None = None,
         loss_weight: Literal["targets", "samples"] | Callable[[Any], float] = "targets",
         precision: Precision = "fp32",
+        allow_tf32: bool | None = None,
+        compile: bool | Mapping[str, Any] = False,
         on_nonfinite: Literal["raise", "skip"] = "raise",
         early_stopping: EarlyStopping | None = None,
         schedule: LearningRateSchedule | None = None,
@@ -152,27 +159,27 @@ class Trainer:
         seed: int = 0,
         sinks: Sequence[Sink] = (),
     ) -> None:
-        for name, value in (
-            ("max_steps", max_steps), ("max_epochs", max_epochs), ("grad_accumulation", grad_accumulation),
-            ("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every),
-        ):  # fmt: skip
-            if value is not None and value < 1:
-                raise InvalidInputError(f"{name} must be at least 1, got {value}.")
-        for name, choice, known in (("on_nonfinite", on_nonfinite, ("raise", "skip")), ("mode", mode, ("max", "min"))):
-            if choice not in known:
-                raise InvalidInputError(f"{name} must be one of {one_of(known)}, got {choice!r}.")
-        if mtbf_s is not None and not mtbf_s > 0:
-            raise InvalidInputError(f"mtbf_s must be above 0 seconds, got {mtbf_s}.")
-        if early_stopping is not None and early_stopping.mode != mode:
-            raise InvalidInputError(f"early_stopping has mode {early_stopping.mode!r} and the trainer {mode!r}.")
+        settings = dict(locals())
+        check_arguments(
+            {
+                "max_steps": max_steps, "max_epochs": max_epochs, "grad_accumulation": grad_accumulation,
+                "evaluate_every": evaluate_every, "checkpoint_every": checkpoint_every,
+            },
+            {"on_nonfinite": (on_nonfinite, ("raise", "skip")), "mode": (mode, ("max", "min"))},
+            mtbf_s=mtbf_s, mode=mode, early_stopping=early_stopping,
+        )  # fmt: skip
+        check_compile_options(compile)
         sequence = StageSequence(stages) if stages else None
         check_stage_data(train_data, sequence)
         optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
-        device = next(model.parameters()).device
+        check_optimizer(optimizer, model)
+        device = check_devices(model)
         self._ranks = find_ranks(distributed, device)
         num_batches = None
         if self._ranks is not None and not makes_data(train_data):
             num_batches = self._ranks.share_out(train_data, seed)  # type: ignore[arg-type]
+        if self._ranks is None and not makes_data(train_data):
+            check_data(train_data, grad_accumulation)  # type: ignore[arg-type]
         if max_epochs is not None:
             steps = -(-max_epochs * (num_batches or batches_per_epoch(train_data)) // grad_accumulation)
             max_steps = min(steps, max_steps or steps)
@@ -185,7 +192,9 @@ class Trainer:
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
         self.progress = Progress(max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over)
-        self.evaluate_every, self.checkpoint_every, self.mtbf_s = evaluate_every, checkpoint_every, mtbf_s
+        self._times = EvaluationTimes(
+            evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, mtbf_s=mtbf_s, agreed=self._agreed
+        )
         world_size = 1 if self._ranks is None else self._ranks.world_size
         self.num_devices = world_size if num_devices is None else num_devices
         self.seed, self.early_stopping = seed, early_stopping
@@ -217,9 +226,8 @@ class Trainer:
                 num_devices=world_size if self._ranks is not None else self.num_devices,
             )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
-        self._evaluated_at_s = self._evaluation_due_s = 0.0
-        self._saved_at = -1
-        self._save_interval_s: float | None = None
+        self._allow_tf32, self._compile = allow_tf32, compile
+        self._settings = {name: value for name, value in settings.items() if name not in _NOT_SETTINGS}
 
     # -- one run ---------------------------------------------------------------------------------------------------
 
@@ -279,7 +287,11 @@ class Trainer:
             store=store,
             final_evaluations=self._final_cost,
         )
-        with guard, self._recording(guard), self._memory.applied(self._training_step.micro_batches):
+        session = describe_session(self._settings, self.model, self.optimizer, self.train_data)
+        step, ranks = self._training_step, self._ranks
+        records = recording(guard, self.run_dir, step, self._sinks, ranks, session, lambda: self.step)
+        computing = numerics(self.model, allow_tf32=self._allow_tf32, compile=self._compile)
+        with guard, records as self._recording, self._memory.applied(step.micro_batches), computing:
             stream = self._start(guard, bool(resume))
             with contextlib.suppress(BudgetSpent):  # in an evaluation or save; the best was saved before
                 self._loop(guard, stream)
@@ -295,44 +307,15 @@ class Trainer:
     def _on_first_rank(self, function: Callable[[], T]) -> T:
         return function() if self._ranks is None else self._ranks.group.done_by_rank_0(function)
 
-    @contextlib.contextmanager
-    def _recording(self, guard: BudgetGuard) -> Iterator[None]:
-        writes = self._ranks is None or self._ranks.is_first
-        log = MetricsLog(self.run_dir, self._sinks) if writes else RankLog(self.run_dir)
-        with closing(log) as self._log:
-            self._records = StepRecords(self._log, self._training_step.device, self.run_dir)
-            self._throughput = Throughput(
-                guard,
-                self._training_step.device,
-                peak_flops_per_s=peak_of(self._training_step.device, self._training_step.precision.name),
-                flops_of=None if self._ranks is not None and self._ranks.model.is_sharded else self._micro_batch_flops,
-                num_ranks=1 if self._ranks is None else self._ranks.world_size,
-            )
-            guard.at_looks(self._write_records)
-            try:
-                yield
-            finally:
-                self._records.write_read()
-
-    def _micro_batch_flops(self, batch: Any) -> float | None:
-        return estimated_flops(self.model, self.loss, batch, self._training_step.precision.name)
-
-    def _write_records(self) -> None:
-        self._records.write()
-        if self._throughput.is_due():
-            self._log.write(self._throughput.record(self.step))
-        self._log.flush()
-
     def _start(self, guard: BudgetGuard, resume: bool) -> Stream:
         if not self.model.training:  # as pretrained models come; parts that were set to eval by themselves stay so
             self.model.train()
         if resume:
             checkpoint = self._load(guard.store)
             stream = self._restore(checkpoint)
-            self._saved_at = self.step
+            self._times.saved_at = self.step
             if self.metric in checkpoint.metrics:
-                self._evaluated_at_s = guard.spent_s
-                self._place_evaluation(guard)
+                self._times.evaluated(guard)
             else:
                 with contextlib.suppress(BudgetSpent):
                     self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
@@ -348,10 +331,11 @@ class Trainer:
                 return
             if not guard.may_continue():
                 return
-            if self._save_due(guard):  # here, so that the last step is saved once, with its evaluation
+            if self._times.save_due(guard, self.step):  # here, so that the last step is saved once, with its evaluation
                 self._save(guard, stream, None)
             stepped = self._train_step(guard, stream)
-            if stepped and (self._evaluation_due(guard) or self._stage_ends(guard)):
+            is_last = self.max_steps is not None and self.step >= self.max_steps  # its evaluation follows at once
+            if stepped and not is_last and (self._times.evaluation_due(guard, self.step) or self._stage_ends(guard)):
                 self._evaluate_and_save(guard, stream)
 
     def _reason_to_stop(self) -> str | None:
@@ -360,9 +344,9 @@ class Trainer:
         return by_stage or (self.early_stopping.stop_reason if self.early_stopping is not None else None)
 
     def _finish(self, guard: BudgetGuard, stream: Stream) -> TrainingResult:
-        self._records.write()
+        self._recording.steps.write()
         interrupted = guard.stop_reason in ("sigint", "sigterm", "devices")
-        if self._saved_at != self.step:
+        if self._times.saved_at != self.step:
             with contextlib.suppress(BudgetSpent):
                 if interrupted:  # every second counts: save without evaluating
                     self._save(guard, stream, None)
@@ -401,9 +385,11 @@ class Trainer:
         guard.begin_step()
         factor = self._rate_factor(guard, stream)
         batches = first or self._next_batches(stream)
-        stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=self._records)
+        stepped = self._training_step.take(
+            batches, number=self.step + 1, rate_factor=factor, records=self._recording.steps
+        )
         self.step += stepped
-        self._throughput.add(batches, guard.end_step())
+        self._recording.throughput.add(batches, guard.end_step())
         return stepped
 
     def _next_batches(self, stream: Stream) -> list[Any]:
@@ -420,7 +406,7 @@ class Trainer:
         before, starts = self.progress.value, self.schedule.decay_starts
         progress = self.progress.update(self.step, guard.steps_left)
         if before <= starts < progress and self.schedule.has_trunk and self._agreed(is_new_trunk(guard, self.step)):
-            self._log.flush()
+            self._recording.log.flush()
             save_trunk(guard, self.step, self._state(stream))
         return self.schedule.factor(self.step, progress)
 
@@ -430,29 +416,6 @@ class Trainer:
         if self._stages is None or not self._stages.is_used_up(guard, self.step):
             return False
         return self._agreed(guard.may_evaluate(then_save=True, keep_reserve=True))
-
-    def _evaluation_due(self, guard: BudgetGuard) -> bool:
-        if self.max_steps is not None and self.step >= self.max_steps:
-            return False  # the last evaluation follows at once
-        if self.evaluate_every is not None:
-            due = self.step % self.evaluate_every == 0
-        else:
-            due = self._agreed(guard.spent_s >= self._evaluation_due_s)
-        return due and self._agreed(guard.may_evaluate(then_save=True, keep_reserve=True))
-
-    def _place_evaluation(self, guard: BudgetGuard) -> None:
-        """Say when the next one is due; what it and its save may take changes only with those made."""
-        training_s = guard.evaluation_upper_s * (1 - _EVALUATION_SHARE) / _EVALUATION_SHARE
-        self._evaluation_due_s = self._evaluated_at_s + training_s
-
-    def _save_due(self, guard: BudgetGuard) -> bool:
-        if self._saved_at == self.step:
-            return False
-        if self.checkpoint_every is not None:
-            return self.step % self.checkpoint_every == 0
-        if self.mtbf_s is None:
-            return False
-        return self._agreed(self._save_interval_s is not None and guard.unsaved_s >= self._save_interval_s)
 
     def _evaluated(self, guard: BudgetGuard, function: Evaluation, *, typical: bool = True) -> Any:
         """Call a function on the model as evaluations want it; with ranks, return rank 0's result on all."""
@@ -467,16 +430,15 @@ class Trainer:
         return guard.evaluate(lambda: ranks.evaluated(call), typical=typical, abandon=not ranks.model.is_sharded)
 
     def _evaluate(self, guard: BudgetGuard, *, at_end: bool = False) -> dict[str, float]:
-        self._records.write()
+        self._recording.steps.write()
         check_parameters(self.model, self.step, self.run_dir, self._ranks)
         function = getattr(self.evaluate, "at_end", self.evaluate) if at_end else self.evaluate
         measured = self._evaluated(guard, function)
         metrics = {name: float(value) for name, value in measured.items()}
         if self.metric not in metrics:
             raise InvalidInputError(f"evaluate must return the metric {self.metric!r}; it returned {sorted(metrics)}.")
-        self._evaluated_at_s = guard.spent_s
-        self._place_evaluation(guard)
-        self._log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
+        self._times.evaluated(guard)
+        self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, "metrics": metrics})
         return metrics
 
     def _evaluate_and_save(self, guard: BudgetGuard, stream: Stream, *, at_end: bool = False) -> None:
@@ -490,12 +452,9 @@ class Trainer:
     def _save(self, guard: BudgetGuard, stream: Stream, metrics: dict[str, float] | None) -> None:
         if metrics is None:
             check_parameters(self.model, self.step, self.run_dir, self._ranks)
-        self._log.flush()  # the history up to this step must not be newer on disk than the state
+        self._recording.log.flush()  # the history up to this step must not be newer on disk than the state
         guard.checkpoint(self._state(stream), metrics, step=self.step)
-        self._saved_at = self.step
-        self._place_evaluation(guard)
-        if self.mtbf_s is not None:
-            self._save_interval_s = guard.store.interval_s(self.mtbf_s)
+        self._times.saved(guard, self.step)
 
     def _state(self, stream: Stream) -> dict[str, Any]:
         state = collect_state(self.step, self._training_step, stream, self.early_stopping, self._ranks)
@@ -510,7 +469,7 @@ class Trainer:
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
         self.progress.load_state_dict(checkpoint.state["progress"])
-        self._log.go_back_to(self.step)
+        self._recording.log.go_back_to(self.step)
         stream = self._stream(data_position(checkpoint, self._ranks))
         restore_generators(checkpoint, self._ranks)
         return stream
@@ -535,7 +494,7 @@ class Trainer:
         end = self._stages.move_on(guard, self.step, metrics)
         if end is None:
             return
-        self._log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
+        self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
         if end.next is not None:
             self.grad_accumulation = self._stages.take_up()
             if makes_data(self.train_data):
