@@ -49,7 +49,7 @@ from .step_memory import Recompute, StepMemory
 from .trainer_checks import check_arguments, check_data, check_devices, check_optimizer
 from .training_result import TrainingResult, last_and_best
 from .training_step import StepOptions, TrainingStep, weight_function
-from .trunk import is_new_trunk, return_to_trunk, save_trunk
+from .trunk import is_new_trunk, return_to_trunk, save_trunk, warn_of_trunk
 
 # Arguments that provenance tells of in other ways.
 _NOT_SETTINGS = ("self", "model", "train_data", "optimizer")
@@ -191,7 +191,9 @@ class Trainer:
         self.final_evaluate = final_evaluate
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
-        self.progress = Progress(max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over)
+        self.progress = Progress(
+            max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over, budget=budget.to_json()
+        )
         self._times = EvaluationTimes(
             evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, mtbf_s=mtbf_s, agreed=self._agreed
         )
@@ -468,7 +470,8 @@ class Trainer:
             self.grad_accumulation = self._stages.take_up()
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
-        self.progress.load_state_dict(checkpoint.state["progress"])
+        if self.progress.load_state_dict(checkpoint.state["progress"]) and self.schedule.has_trunk:
+            warn_of_trunk(self.run_dir)
         self._recording.log.go_back_to(self.step)
         stream = self._stream(data_position(checkpoint, self._ranks))
         restore_generators(checkpoint, self._ranks)

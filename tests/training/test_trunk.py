@@ -100,6 +100,14 @@ def test_stopped_while_cooling_down_a_run_goes_on_cooling_down(tmp_path: Path) -
     assert steps_of(tmp_path / "run") == steps_of(tmp_path / "alone")
 
 
+def test_another_end_without_the_trunk_raises_the_rate_again_and_warns(tmp_path: Path) -> None:
+    trainer(tmp_path, max_steps=20).fit()
+    with pytest.warns(RuntimeWarning, match="resume='trunk' goes on from the state before the fall"):
+        trainer(tmp_path, max_steps=40).fit(resume=True)
+    rates = [record["lr"] for record in steps_of(tmp_path)]
+    assert rates[19] < 0.002 and rates[20:33] == [0.01] * 13 and rates[-1] < 0.001
+
+
 def test_without_a_trunk(tmp_path: Path) -> None:
     with pytest.raises(fb.RunDirectoryError, match="has no trunk"):
         trainer(tmp_path / "none").fit(resume="trunk")
