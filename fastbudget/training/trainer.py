@@ -171,9 +171,9 @@ class Trainer:
         check_compile_options(compile)
         sequence = StageSequence(stages) if stages else None
         check_stage_data(train_data, sequence)
+        device = check_devices(model)
         optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
         check_optimizer(optimizer, model)
-        device = check_devices(model)
         self._ranks = find_ranks(distributed, device)
         num_batches = None
         if self._ranks is not None and not makes_data(train_data):
