@@ -48,6 +48,10 @@ class DataFileError(FastbudgetError, OSError):
     """A data file can't be read, or changed while it was being read."""
 
 
+class EvaluationStoreError(FastbudgetError, RuntimeError):
+    """An evaluation store can't be used: it is damaged, of another program or a newer version, or locked."""
+
+
 class NonFiniteLossError(FastbudgetError, ArithmeticError):
     """The loss became NaN or infinite."""
 

@@ -114,9 +114,10 @@ def data_position(checkpoint: Checkpoint, ranks: Ranks | None = None) -> Mapping
 def restore_generators(checkpoint: Checkpoint, ranks: Ranks | None = None) -> None:
     """Put the random generators back. Entering the data draws from them, so this comes last.
 
-    On another number of ranks than saved them, those that are new draw anew.
+    On another number of ranks than saved them, those that are new draw anew; but for an epoch that has not begun, whose
+    order all ranks draw alike.
     """
     saved, rank = checkpoint.state["random"], 0 if ranks is None else ranks.rank
     set_generator_states(own_part(saved, rank))
-    if rank >= (num_parts(saved) or 1):
+    if rank >= (num_parts(saved) or 1) and data_position(checkpoint, ranks)["position"]:
         torch.manual_seed(epoch_seed(rank, checkpoint.state["step"]))

@@ -2,7 +2,7 @@
 
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_factory, export_run
-from .factories import call_factory, import_factory
+from .factories import call_factory, import_factory, import_object
 from .main_job import run
 from .observer import Observer
 from .run_record import RunRecord, read_run_record
@@ -17,6 +17,7 @@ __all__ = [
     "export_factory",
     "export_run",
     "import_factory",
+    "import_object",
     "load_configuration",
     "read_run_record",
     "run",
