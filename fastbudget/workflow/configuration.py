@@ -14,6 +14,7 @@ from .. import metrics as metrics_room
 from ..core.budget import Budget
 from ..core.errors import ConfigurationError, did_you_mean, one_of
 from ..training import OPTIMIZERS
+from ..training.precision import Precision
 from .factories import import_factory
 from .yaml_lines import KeyPath, read_yaml
 
@@ -48,6 +49,9 @@ class TrainSection(_Section):
     schedule: Literal["linear", "constant"] = "linear"
     warmup_steps: int = Field(default=0, ge=0)
     clip_grad_norm: float | None = Field(default=None, gt=0)
+    precision: Precision = "fp32"
+    allow_tf32: bool | None = None
+    on_nonfinite: Literal["raise", "skip"] = "raise"
     seed: int = Field(default=0, ge=0)
 
 
