@@ -171,9 +171,9 @@ class Trainer:
         check_compile_options(compile)
         sequence = StageSequence(stages) if stages else None
         check_stage_data(train_data, sequence)
+        device = check_devices(model)
         optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
         check_optimizer(optimizer, model)
-        device = check_devices(model)
         self._ranks = find_ranks(distributed, device)
         num_batches = None
         if self._ranks is not None and not makes_data(train_data):
@@ -447,8 +447,9 @@ class Trainer:
         metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
-        if self._stages is not None and isinstance(stream, StagedStream):
-            self._move_on(guard, stream, metrics)
+        if self._stages is not None and (end := self._stages.move_on(guard, self.step, metrics)):
+            self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
+            self.grad_accumulation = self._stages.take_up(stream)
         self._save(guard, stream, metrics)
 
     def _save(self, guard: BudgetGuard, stream: Stream, metrics: dict[str, float] | None) -> None:
@@ -484,21 +485,10 @@ class Trainer:
         if self._stages is None:
             return self._make_stream(state)
         self.grad_accumulation = self._stages.take_up()
-        return StagedStream(self._make_stream, state)
+        return StagedStream(self._make_stream, state, has_own_data=makes_data(self.train_data))
 
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
         data, seed = data_of_stage(self.train_data, None if self._stages is None else self._stages.stages, self.seed)
         if self._ranks is not None:
             return self._ranks.stream(data, seed=seed, state=state)
         return BatchStream(data, seed=seed, state=state)
-
-    def _move_on(self, guard: BudgetGuard, stream: StagedStream, metrics: Mapping[str, float]) -> None:
-        assert self._stages is not None
-        end = self._stages.move_on(guard, self.step, metrics)
-        if end is None:
-            return
-        self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
-        if end.next is not None:
-            self.grad_accumulation = self._stages.take_up()
-            if makes_data(self.train_data):
-                stream.begin_stage()

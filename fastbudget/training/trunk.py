@@ -36,7 +36,7 @@ def warn_of_trunk(run_dir: Path) -> None:
     """Warn that a run goes on from an annealed model towards another end, if it could go on from its trunk."""
     if (run_dir / TRUNK_DIR).is_dir():
         warnings.warn(
-            f"The learning rate of {run_dir} had begun to fall towards another end, and rises again: the annealed model "
+            f"The learning rate of {run_dir} had begun to fall towards another end, and rises again: an annealed model "
             "is trained on. resume='trunk' goes on from the state before the fall.",
             RuntimeWarning,
             stacklevel=5,

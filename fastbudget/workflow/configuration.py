@@ -14,6 +14,7 @@ from .. import metrics as metrics_room
 from ..core.budget import Budget
 from ..core.errors import ConfigurationError, did_you_mean, one_of
 from ..training import OPTIMIZERS, Stage
+from ..training.precision import Precision
 from ..training.stages import StageSequence
 from .factories import import_factory
 from .yaml_lines import KeyPath, read_yaml
@@ -49,7 +50,7 @@ class StageSection(_Section):
     max_steps: int | None = Field(default=None, ge=1)
     devices: int | None = Field(default=None, ge=1)
     grad_accumulation: int | None = Field(default=None, ge=1)
-    precision: Literal["fp32", "bf16-mixed", "fp16-mixed"] | None = None
+    precision: Precision | None = None
 
     @field_validator("targets")
     @classmethod
@@ -77,6 +78,9 @@ class TrainSection(_Section):
     cool_down_share: float = Field(default=0.2, gt=0, le=1)
     stages: list[StageSection] = []
     clip_grad_norm: float | None = Field(default=None, gt=0)
+    precision: Precision = "fp32"
+    allow_tf32: bool | None = None
+    on_nonfinite: Literal["raise", "skip"] = "raise"
     seed: int = Field(default=0, ge=0)
 
     @field_validator("stages")
