@@ -1,5 +1,6 @@
 """The compiled module: one block per domain."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy.typing as npt
 
 _Labels = npt.NDArray[Any]
 _Counts = npt.NDArray[np.int64]
+_Numbers = npt.NDArray[np.float64]
 
 # counting
 def count_classes(
@@ -15,9 +17,80 @@ def count_classes(
 def add_confusion(predictions: _Labels, references: _Labels, confusion: _Counts, threads: int = 0) -> None: ...
 def label_range(labels: _Labels, threads: int = 0) -> tuple[int, int]: ...
 
+# ranking
+def roc_area(scores: _Numbers, labels: npt.NDArray[np.uint8], threads: int = 0) -> float: ...
+def average_precision(scores: _Numbers, labels: npt.NDArray[np.uint8], threads: int = 0) -> float: ...
+def average_ranks(values: _Numbers) -> _Numbers: ...
+
+# text
+_Ids = npt.NDArray[np.int32]
+
+def tokenize(
+    texts: list[str], rule: str, lowercase: bool = False, stem: bool = False, stem_above: int = 3, threads: int = 0
+) -> tuple[_Ids, _Counts, int]: ...
+def porter_stem(word: str) -> str: ...
+def ngram_overlap(
+    ids: _Ids, hypotheses: _Counts, references: _Counts, first_reference: _Counts, max_order: int, threads: int = 0
+) -> _Counts: ...
+def common_subsequences(
+    ids: _Ids, hypotheses: _Counts, references: _Counts, first_reference: _Counts, threads: int = 0
+) -> _Counts: ...
+def edit_distances(
+    ids: _Ids, hypotheses: _Counts, references: _Counts, first_reference: _Counts, threads: int = 0
+) -> _Counts: ...
+def meteor_alignments(
+    ids: _Ids, stems: _Ids, hypotheses: _Counts, references: _Counts, first_reference: _Counts, threads: int = 0
+) -> _Counts: ...
+def union_subsequences(
+    ids: _Ids,
+    hypotheses: _Counts,
+    references: _Counts,
+    hypothesis_sentences: _Counts,
+    reference_sentences: _Counts,
+    threads: int = 0,
+) -> _Counts: ...
+
 # devices
 def report_cuda() -> dict[str, Any]: ...
 def default_threads() -> int: ...
+
+# statistics
+def bootstrap_sums(
+    values: _Numbers, starts: _Counts, first: int, resamples: int, seed: int, threads: int = 0
+) -> _Numbers: ...
+def bootstrap_indices(
+    values: _Numbers, starts: _Counts, first: int, resamples: int, seed: int, threads: int = 0
+) -> _Counts: ...
+def picked_sums(values: _Numbers, first: int, rounds: int, seed: int, threads: int = 0) -> _Numbers: ...
+
+class SequentialTest:
+    consumed: int
+    total: float
+    least_total: float
+    greatest_total: float
+    wealth_above: float
+    wealth_below: float
+    decision: int
+    decided_after: int
+
+    def __init__(
+        self,
+        *,
+        weights: _Numbers,
+        low: _Numbers,
+        high: _Numbers,
+        expected: _Numbers,
+        seed: int,
+        bet_fractions: Sequence[float],
+        bet_shares: Sequence[float],
+        threshold: float,
+        margin_low: float,
+        margin_high: float,
+    ) -> None: ...
+    def order(self) -> _Counts: ...
+    def consume(self, values: _Numbers) -> None: ...
+    def lower_bound(self) -> float: ...
+    def upper_bound(self) -> float: ...
 
 # allocator
 def replay_allocations(

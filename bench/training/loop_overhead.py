@@ -174,7 +174,7 @@ def hugging_face_trainer(batches: TimedBatches, steps: int, directory: str) -> n
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
-    with open(os.devnull, "w") as nowhere:
+    with Path(os.devnull).open("w") as nowhere:
         shown, sys.stdout = sys.stdout, nowhere  # it prints each log
         try:
             Given(model=model, args=arguments, optimizers=(optimizer, scheduler)).train()

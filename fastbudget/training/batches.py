@@ -13,7 +13,7 @@ from ..core.errors import InvalidInputError
 
 def inputs_of(batch: Any) -> Any:
     """Return the model's part of a batch: a mapping whole, the first of a pair, else the batch itself."""
-    if isinstance(batch, list | tuple) and len(batch) == 2:
+    if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0]
     return batch
 
@@ -54,11 +54,13 @@ def first_tensor(batch: Any) -> torch.Tensor | None:
         if not first:
             break
         first = next(iter(first.values())) if type(first) is dict else first[0]
-    leaves = [first] if isinstance(first, torch.Tensor) and first.ndim else _leaves(batch)
-    return next((leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
+    if isinstance(first, torch.Tensor) and first.ndim:
+        return first
+    return next((leaf for leaf in leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.ndim), None)
 
 
-def _leaves(batch: Any) -> list[Any]:
+def leaves(batch: Any) -> list[Any]:
+    """Return what a nested batch holds."""
     return tree_leaves(dict(batch) if isinstance(batch, Mapping) else batch)
 
 
@@ -66,7 +68,7 @@ def num_samples(batch: Any) -> int:
     """Return the length of a batch's first tensor along its first dimension; the weight of its mean loss."""
     first = first_tensor(batch)
     if first is not None:
-        return len(first)
+        return int(first.shape[0])
     raise InvalidInputError(
         f"A batch must hold at least one tensor with a batch dimension, got {type(batch).__name__}."
     )
@@ -93,15 +95,23 @@ def check_has_batches(loader: Iterable[Any], name: str) -> Any:
     raise InvalidInputError(f"{name} yields no batch: the data set is empty, or smaller than a batch with drop_last.")
 
 
-def batches_per_epoch(loader: Iterable[Any]) -> int:
+def length_of(loader: Iterable[Any]) -> int | None:
+    """Return a loader's number of batches, None if it doesn't know."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:  # a DataLoader of an IterableDataset
+        return None
+
+
+def batches_per_epoch(loader: Any) -> int:
     """Return the number of batches in one pass.
 
     Raises:
         InvalidInputError: the loader doesn't know.
     """
     length = getattr(loader, "batches_per_epoch", None)
-    if length is None and isinstance(loader, Sized):
-        length = len(loader)
+    if length is None:
+        length = length_of(loader)
     if length is None:
         raise InvalidInputError(f"A {type(loader).__name__} has no length, so epochs can't be counted; use max_steps.")
     return int(length)

@@ -6,17 +6,20 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..core.errors import InvalidInputError, OutOfMemoryError
+from ..core.errors import FastbudgetError, InvalidInputError
 from ..core.units import format_bytes
 from ..cost import find_blocks, recomputed_layers
 from .losses import Loss
 from .micro_batches import MicroBatches
 from .step_memory import Recompute, StepMemory, check_micro_batch_size, check_recompute, fit_step, what_would_fit
 from .step_prediction import StepPredictor
+
+if TYPE_CHECKING:
+    from .distributed import Ranks
 
 _log = logging.getLogger("fastbudget.training")
 
@@ -33,6 +36,7 @@ class MemoryFitting:
         recompute: ``"none"``, ``"full"``, ``"auto"``, or names of modules or their classes.
         micro_batch_size: Samples, ``"auto"``, or None.
         memory_limit_bytes: See `StepPredictor`; None: the device's memory.
+        is_sharded: Whether the model is spread over ranks: then a step can't be traced, and nothing can be chosen.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class MemoryFitting:
         recompute: Recompute = "none",
         micro_batch_size: int | Literal["auto"] | None = None,
         memory_limit_bytes: int | None = None,
+        is_sharded: bool = False,
     ) -> None:
         check_recompute(recompute)
         check_micro_batch_size(micro_batch_size)
@@ -58,6 +63,11 @@ class MemoryFitting:
             model, loss, optimizer, precision=precision, device=device, memory_limit_bytes=memory_limit_bytes
         )
         self.is_pending = self._is_auto or micro_batch_size == "auto" or memory_limit_bytes is not None
+        if is_sharded and self.is_pending:
+            raise InvalidInputError(
+                "'auto' and memory_limit_bytes can't be with a sharded model, whose step can't be traced; give "
+                "micro_batch_size and recompute as fb.estimate(..., sharding=...) advises before."
+            )
         self.chosen: StepMemory | None = None
         self._applied = ExitStack()
 
@@ -73,8 +83,8 @@ class MemoryFitting:
                 self._applied.enter_context(recomputed_layers(self._model, self._named))
             yield
 
-    def choose(self, batches: Sequence[Any]) -> None:
-        """Choose what is ``"auto"`` from the batches of the step about to be taken.
+    def choose(self, batches: Sequence[Any], ranks: Ranks | None = None) -> None:
+        """Choose what is ``"auto"`` from the batches of the step about to be taken; with ranks, from rank 0's.
 
         Raises:
             OutOfMemoryError: ``memory_limit_bytes`` was given and nothing of this fits it.
@@ -83,17 +93,24 @@ class MemoryFitting:
         self.is_pending = False
         # A trace runs the model as it is, so what was named is undone for it: the trace does it itself.
         self._applied.close()
+
+        def fit() -> StepMemory:
+            try:
+                return fit_step(
+                    self._predictor,
+                    batches[0],
+                    recompute="auto" if self._is_auto else self._named,
+                    micro_batch_size=self._size,
+                    accumulates=len(batches) > 1,
+                )
+            except FastbudgetError:
+                raise
+            except Exception as error:  # whatever the model raises on fake tensors
+                raise InvalidInputError(f"{type(error).__name__}: {error}") from error
+
         try:
-            self.chosen = fit_step(
-                self._predictor,
-                batches[0],
-                recompute="auto" if self._is_auto else self._named,
-                micro_batch_size=self._size,
-                accumulates=len(batches) > 1,
-            )
-        except OutOfMemoryError:
-            raise
-        except Exception as error:  # whatever the model raises on fake tensors
+            self.chosen = fit() if ranks is None else ranks.group.done_by_rank_0(fit)
+        except InvalidInputError as error:
             if self._is_auto or self._predictor.is_limit_given:
                 raise InvalidInputError(
                     f"The step can't be traced, so nothing can be chosen for its memory: {error} Give micro_batch_size "

@@ -42,7 +42,11 @@ class StepRecords:
             NonFiniteLossError: a loss or norm that was read isn't finite.
         """
         if self._reads_at_once:
-            self._take(step, rate, loss.item(), None if norm is None else norm.item())
+            value = loss.item()
+            if norm is None and math.isfinite(value) and not self._log.sinks:
+                self._read.append((step, rate, value, None))
+            else:
+                self._take(step, rate, value, None if norm is None else norm.item())
             return
         self._unread.append((step, rate, loss, norm))
         if len(self._unread) >= _MOST_UNREAD:
@@ -72,6 +76,8 @@ class StepRecords:
         if norm is not None and not math.isfinite(norm):
             raise nonfinite_error(f"The gradient norm is {norm} at step {step}", self._run_dir)
         self._read.append((step, rate, loss, norm))
+        if self._log.sinks:
+            self._log.give({"step": step, "lr": rate, "loss": loss} | ({} if norm is None else {"grad_norm": norm}))
 
     def write(self) -> None:
         """Read and write all that was added.

@@ -36,6 +36,7 @@ class Throughput:
         peak_flops_per_s: The device's for the precision, see `peak_of`; None: unknown, and so is the MFU.
         flops_of: FLOPs of a step of one micro-batch, called once on the first one if the peak is known; see
             `estimated_flops`.
+        num_ranks: Ranks that do the same as this one, to its samples.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class Throughput:
         *,
         peak_flops_per_s: float | None = None,
         flops_of: Callable[[Any], float | None] | None = None,
+        num_ranks: int = 1,
     ) -> None:
         self._guard, self._device, self._peak, self._flops_of = guard, device, peak_flops_per_s, flops_of
+        self._num_ranks = num_ranks
         self._flops_per_unit: float | None = None
         self._steps = self._samples = self._tokens = 0
         self._seconds = 0.0
@@ -60,9 +63,10 @@ class Throughput:
             first = first_tensor(batch)
             if first is None:
                 continue
-            self._samples += len(first)
-            if first.ndim == 2 and not first.dtype.is_floating_point:
-                self._tokens += first.numel()
+            shape = first.shape
+            self._samples += shape[0]
+            if len(shape) == 2 and not first.dtype.is_floating_point:
+                self._tokens += shape[0] * shape[1]
         if self._flops_of is not None and self._first is None:
             self._first = batches[0]
 
@@ -79,8 +83,8 @@ class Throughput:
         return {
             "step": step,
             "step_time_s": seconds / steps,
-            "samples_per_s": samples / seconds,
-            "tokens_per_s": tokens / seconds if tokens else None,
+            "samples_per_s": samples * self._num_ranks / seconds,
+            "tokens_per_s": tokens * self._num_ranks / seconds if tokens else None,
             "mfu": self._mfu(tokens or samples, seconds),
             "peak_memory_bytes": peak_memory_bytes(self._device),
             "spend": {"device_hours": hours, "usd": budget.usd_for(hours), "kwh": budget.kwh_for(hours)},

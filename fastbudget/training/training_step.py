@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from ..core.errors import InvalidInputError
-from .batches import call_model, move, num_samples
+from .batches import call_model, leaves, move, num_samples
 from .losses import Loss, check_scalar, count_targets
 from .micro_batches import MicroBatches
-from .nonfinite import gradient_norm, nonfinite_error
+from .nonfinite import gradient_norm, nonfinite_error, whole
 from .optimizer_update import update_within_memory
 from .precision import MixedPrecision
 from .step_records import StepRecords
@@ -65,6 +65,9 @@ class TrainingStep:
         self.micro_batches = MicroBatches(model, optimizer)
         self.base_rates = [group["lr"] for group in optimizer.param_groups]
         self.skips_in_a_row = 0
+        # Batches for a CPU mostly are there already, and looking costs a microsecond; see `_look_at_first`.
+        self._moves = device.type != "cpu"
+        self._has_looked = False
 
     def take(self, batches: Sequence[Any], *, number: int, rate_factor: float, records: StepRecords) -> bool:
         """Take one step; return False when it was skipped.
@@ -81,8 +84,8 @@ class TrainingStep:
         """
         for group, rate in zip(self.optimizer.param_groups, self.base_rates, strict=True):
             group["lr"] = rate * rate_factor
-        if number == 1:
-            num_samples(batches[0])  # refuses a batch without samples
+        if not self._has_looked:
+            self._look_at_first(batches[0])
         loss = self.micro_batches.backward(self._backward, batches)
         stepped = self._update(loss, number, self.base_rates[0] * rate_factor, records)
         self.optimizer.zero_grad(set_to_none=True)
@@ -92,10 +95,25 @@ class TrainingStep:
             self._count_skip(number, records)
         return stepped
 
+    def _look_at_first(self, batch: Any) -> None:
+        """Refuse a batch without samples, and see whether batches must be moved."""
+        num_samples(batch)
+        devices = {leaf.device for leaf in leaves(batch) if isinstance(leaf, torch.Tensor)}
+        self._moves = self._moves or devices != {self.device}
+        self._has_looked = True
+        if self._moves:
+            try:
+                move(batch, self.device)
+            except NotImplementedError as error:
+                places = ", ".join(sorted(map(str, devices)))
+                raise InvalidInputError(
+                    f"A batch of tensors on {places} can't be moved to {self.device}, where the model is: {error}"
+                ) from error
+
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         """Add up the gradient of the mean loss over all batches together; return that loss."""
         if len(batches) == 1:
-            loss = self._loss_of(move(batches[0], self.device))
+            loss = self._loss_of(batches[0])
             self.precision.scaler.scale(loss).backward()
             return loss.detach()
         weights = [self.options.weight_of(batch) for batch in batches]
@@ -106,12 +124,16 @@ class TrainingStep:
         for batch, weight in zip(batches, weights, strict=True):
             if not weight:
                 continue
-            loss = self._loss_of(move(batch, self.device)) * (weight / whole)
+            loss = self._loss_of(batch) * (weight / whole)
             self.precision.scaler.scale(loss).backward()
             total += loss.detach().float().reshape(())
         return total
 
     def _loss_of(self, batch: Any) -> torch.Tensor:
+        if self._moves:
+            batch = move(batch, self.device)
+        if not self.precision.casts:
+            return check_scalar(self.options.loss(call_model(self.model, batch), batch))
         with self.precision.autocast():
             return check_scalar(self.options.loss(call_model(self.model, batch), batch))
 
@@ -123,9 +145,10 @@ class TrainingStep:
                 return False
             raise nonfinite_error(f"The loss is {float(loss)} at step {number}", self._run_dir)
         scaler, norm = self.precision.scaler, None
-        scaler.unscale_(self.optimizer)
+        if scales:
+            scaler.unscale_(self.optimizer)
         if self.options.clip_grad_norm is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm)
+            norm = whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.options.clip_grad_norm))
         if scales:
             scale = scaler.get_scale()
             # not when a scaled gradient overflowed, which lowers the scale
