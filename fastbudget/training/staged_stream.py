@@ -46,12 +46,17 @@ class StagedStream:
     Args:
         make: Makes the stream of the stage under way, from a saved position or, for None, from its start.
         state: The position to begin at.
+        has_own_data: Whether each stage has; else the stream goes on.
     """
 
     def __init__(
-        self, make: Callable[[Mapping[str, Any] | None], BatchStream], state: Mapping[str, Any] | None
+        self,
+        make: Callable[[Mapping[str, Any] | None], BatchStream],
+        state: Mapping[str, Any] | None,
+        *,
+        has_own_data: bool,
     ) -> None:
-        self._make = make
+        self._make, self._has_own_data = make, has_own_data
         self._stream = make(state)
 
     def __next__(self) -> Any:
@@ -62,5 +67,6 @@ class StagedStream:
         return self._stream.state_dict()
 
     def begin_stage(self) -> None:
-        """Begin the data of the stage that begins."""
-        self._stream = self._make(None)
+        """Begin the data of the stage that begins, if it has its own."""
+        if self._has_own_data:
+            self._stream = self._make(None)

@@ -53,6 +53,8 @@ def test_the_readme_names_the_two_commands():
 def test_example_scripts_run(tmp_path, script):
     done = run_python([str(ROOT / "examples" / script)], tmp_path)
     assert done.returncode == 0, done.stderr
+    if done.stdout.startswith("skipped"):
+        pytest.skip(done.stdout.strip())
     assert "stopped by budget" in done.stdout
 
 
