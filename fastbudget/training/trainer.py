@@ -28,6 +28,7 @@ from .distributed import (
     report_result,
 )
 from .early_stopping import EarlyStopping
+from .evaluation_batches import EvaluationBatches
 from .evaluation_mode import evaluating
 from .evaluation_times import EvaluationTimes
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
@@ -76,7 +77,9 @@ class Trainer:
         run_dir: Holds the ledger, ``metrics.jsonl``, ``provenance.jsonl`` (what each session was made with) and
             ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
-            don't change the training's. If it has a method ``at_end(model)``, that is called after the last step.
+            don't change the training's. With a parameter ``batch_size=64`` (any default) it is called again with half
+            of that when it runs out of memory. If it has a method
+            ``at_end(model)``, that is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -188,6 +191,7 @@ class Trainer:
         self.loss = resolve_loss(loss)
         self.train_data, self.budget, self.run_dir = train_data, budget, Path(run_dir)
         self.evaluate, self.metric, self.mode = evaluate, metric, mode
+        self._evaluation = EvaluationBatches(evaluate)
         self.final_evaluate = final_evaluate
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
@@ -392,6 +396,8 @@ class Trainer:
         )
         self.step += stepped
         self._recording.throughput.add(batches, guard.end_step())
+        if first is not None:
+            self._memory.compare()
         return stepped
 
     def _next_batches(self, stream: Stream) -> list[Any]:
@@ -422,9 +428,10 @@ class Trainer:
     def _evaluated(self, guard: BudgetGuard, function: Evaluation, *, typical: bool = True) -> Any:
         """Call a function on the model as evaluations want it; with ranks, return rank 0's result on all."""
 
+        batches = self._evaluation if function is self.evaluate else EvaluationBatches(function)
+
         def call() -> Any:
-            with evaluating(self.model, self._training_step.precision):
-                return function(self.model)
+            return batches.call(self.model, lambda: evaluating(self.model, self._training_step.precision))
 
         ranks = self._ranks
         if ranks is None:
