@@ -54,6 +54,8 @@ class Cadence:
         standard: Tier, or its name.
         standard_every: Calls.
         max_share: Of the time, in (0, 1]: 0.25 is training : evaluation = 3 : 1.
+        expected_train_s: Seconds that training will take, if known: evaluations are then spread over it. None: each one
+            must fit as if training ended after it, so that the early ones of a short run are left out.
         safety_critical: True forbids any decision from a sample: every call evaluates everything, whatever it costs.
         alpha: Error probability of each verdict of the sequential test.
         store: File for results per example; None: a temporary one.
@@ -75,6 +77,7 @@ class Cadence:
         standard: str | Tier = "standard",
         standard_every: int = 5,
         max_share: float = 0.25,
+        expected_train_s: float | None = None,
         safety_critical: bool = False,
         alpha: float = 0.05,
         store: EvaluationStore | str | Path | None = None,
@@ -83,6 +86,8 @@ class Cadence:
     ) -> None:
         if not 0 < max_share <= 1:
             raise InvalidInputError(f"max_share must be above 0 and at most 1, got {max_share}.")
+        if expected_train_s is not None and not expected_train_s > 0:
+            raise InvalidInputError(f"expected_train_s must be above 0 seconds, got {expected_train_s}.")
         if standard_every < 1:
             raise InvalidInputError(f"standard_every must be at least 1 call, got {standard_every}.")
         if not 0 < alpha < 1:
@@ -94,6 +99,7 @@ class Cadence:
         self._tiers = {"quick": resolve_tier(quick), "standard": resolve_tier(standard), "full": resolve_tier("full")}
         self._predict_with, self._options = predict_with, options
         self.standard_every, self.max_share, self.safety_critical = standard_every, max_share, safety_critical
+        self.expected_train_s = expected_train_s
         self.log: list[CadenceDecision] = []
         self.history: list[EvaluationRecord] = []
         self.train_s = self.evaluation_s = 0.0
@@ -237,13 +243,19 @@ class Cadence:
             cost_s = self._cost_s(smaller)
             if cost_s is None:
                 return smaller, reason
-            share = self._share_after(cost_s + (self._cost_s("full") or 0.0))
-            if share <= self.max_share:
+            if self._fits(cost_s):
                 return smaller, reason if smaller == action else f"{reason}, but a {action} one breaks the share"
-        return "skipped", (
-            f"{reason}, but evaluation would take {share:.0%} of the time with it and the final one, above "
-            f"{self.max_share:.0%}"
-        )
+        return "skipped", f"{reason}, but with it and the final one evaluation would go beyond {self.max_share:.0%}"
+
+    def _fits(self, cost_s: float) -> bool:
+        """Whether an evaluation keeps the share, the final one included, at an even pace over the training expected."""
+        if self.max_share == 1:
+            return True
+        spent_s = self.evaluation_s + self._clock() - self._entered_at + cost_s
+        per_train_s = self.max_share / (1 - self.max_share)
+        train_s = max(self.expected_train_s or 0.0, self.train_s)
+        allowed_s = per_train_s * train_s - (self._cost_s("full") or 0.0)
+        return spent_s <= allowed_s * self.train_s / train_s if train_s > 0 else False
 
     def _share_after(self, seconds: float) -> float:
         spent = self.evaluation_s + self._clock() - self._entered_at + seconds

@@ -104,7 +104,7 @@ def test_evaluation_takes_no_more_than_its_share_final_included():
     assert report["train_to_evaluation"] >= 3
     assert report["counts"]["skipped"] > 0
     skipped = next(decision for decision in cadence.log if decision.action == "skipped")
-    assert "above 25%" in skipped.reason
+    assert "beyond 25%" in skipped.reason
     json.dumps(report, allow_nan=False)
 
 
@@ -116,6 +116,18 @@ def test_an_evaluation_that_is_left_out_returns_nan_and_no_record():
     assert loop.cadence.at_end(loop.model(0.95))["accuracy"] > 0.8
     assert loop.actions == ["quick", "skipped", "skipped", "quick"]
     assert "the last checkpoint might be the best" in loop.cadence.log[-1].reason
+
+
+def test_a_known_length_spreads_evaluations_over_the_run():
+    lengths = {}
+    for expected in (None, 10.0):
+        loop = Loop(train_s=1.0, expected_train_s=expected)
+        for swapped in range(10):
+            loop.epoch(0.7, swapped=10 * swapped)
+        loop.cadence.final(loop.model(0.7, swapped=90))
+        assert loop.cadence.share <= 0.25
+        lengths[expected] = loop.actions.index("quick", 1)
+    assert lengths[10.0] < lengths[None]  # without it, 2 s for the final evaluation must be earned first
 
 
 def test_a_smaller_one_is_taken_where_the_larger_breaks_the_share():
@@ -216,6 +228,7 @@ def test_times_survive_a_resume():
         ({"max_share": 0}, "max_share"),
         ({"standard_every": 0}, "standard_every"),
         ({"alpha": 1.5}, "alpha"),
+        ({"expected_train_s": 0.0}, "expected_train_s"),
         ({"metric": "f1_macro"}, "among the metrics"),
         ({"metrics": ["f1_macro"]}, "mean of bounded values"),
         ({"quick": Tier(name="q", num_examples=10, seed=1)}, "same seed"),
