@@ -4,8 +4,9 @@
 
 A small convolutional network learns scikit-learn's digits, shifted and noisy; 10,000 held-out examples. Both ways
 evaluate the same checkpoints, two per epoch; the full one isn't on the cadence's clock. Printed per seed: examples that
-each predicted, seconds, evaluation's share of the time, and the full accuracy of the checkpoint that each chose: the one with
-the greatest value that it returned, as `fb.Trainer` chooses. The cadence's cost holds its final full evaluation of the chosen checkpoint and the hashing of the data.
+each predicted, seconds, evaluation's share of the time, and the full accuracy of the checkpoint that each chose: that
+with the greatest value, as `fb.Trainer` chooses. The cadence's cost holds its final full evaluation of the chosen
+checkpoint and the hashing of the data.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from .evaluator import evaluate, resolve_metrics
 from .example_data import HashedData
 from .incumbent import Incumbent
 from .model_identity import identify_model
+from .recorded import read_record
 from .records import EvaluationRecord
 from .tiers import Tier, resolve_tier
 
@@ -213,13 +214,23 @@ class Cadence:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the times and counts, for a resumed run; results are in the store, if it has a file of its own."""
-        return {"calls": self._calls, "train_s": self.train_s, "evaluation_s": self.evaluation_s}
+        """Return times, counts and the best record's number in the store, for a resumed run with the same store."""
+        best = self._incumbent.record
+        return {
+            "calls": self._calls,
+            "train_s": self.train_s,
+            "evaluation_s": self.evaluation_s,
+            "seconds_per_example": self._seconds_per_example,
+            "best": None if best is None or self._scratch is not None else best.store_id,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Go on from a saved state; the time since then doesn't count as training."""
         self._calls = int(state["calls"])
         self.train_s, self.evaluation_s = float(state["train_s"]), float(state["evaluation_s"])
+        self._seconds_per_example = state["seconds_per_example"]
+        if state["best"] is not None:
+            self._incumbent.record = read_record(self._store, state["best"])
         self._left_at = self._clock()
 
     def _enter(self) -> None:
@@ -230,7 +241,7 @@ class Cadence:
     def _due(self) -> tuple[str, str]:
         if self.safety_critical:
             return "full", "safety-critical: no decision from a sample"
-        if self._incumbent.record is None:
+        if self._seconds_per_example is None:
             return "quick", "the first evaluation: its cost is learned from it"
         if self._calls % self.standard_every == 0:
             return "standard", f"every {self.standard_every} calls"

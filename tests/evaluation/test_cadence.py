@@ -211,15 +211,17 @@ def test_a_ready_evaluate_for_the_trainer(tmp_path):
     assert result.best_step in (0, 12, 24, 36, 48, 60)
 
 
-def test_times_survive_a_resume():
-    loop = Loop()
+def test_times_and_the_best_survive_a_resume(tmp_path):
+    loop = Loop(store=tmp_path / "evals.db")
     loop.epoch(0.7)
     state = json.loads(json.dumps(loop.cadence.state_dict()))
-    resumed = Loop()
+    resumed = Loop(store=tmp_path / "evals.db")
     resumed.cadence.load_state_dict(state)
-    resumed.epoch(0.8)
+    resumed.epoch(0.2)
     assert resumed.cadence.train_s == pytest.approx(20)
     assert resumed.cadence.log[-1].number == 2
+    assert resumed.cadence.log[-1].verdict == "worse"
+    assert resumed.cadence.best["accuracy"].value == pytest.approx(0.7, abs=0.1)
 
 
 @pytest.mark.parametrize(
