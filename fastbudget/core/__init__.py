@@ -12,6 +12,7 @@ from .errors import (
     InvalidInputError,
     MissingExtraError,
     NonFiniteLossError,
+    RankFailedError,
     RunDirectoryError,
     SaveError,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "InvalidInputError",
     "MissingExtraError",
     "NonFiniteLossError",
+    "RankFailedError",
     "RunDirectoryError",
     "SaveError",
     "checkpoint_interval",

@@ -4,6 +4,7 @@ from .activation_cache import ActivationCache
 from .alerts import Alert, find_alerts
 from .comparison import compare
 from .comparison_table import ComparisonRow, ComparisonTable
+from .evaluated_files import evaluate_predictions, with_references
 from .evaluation_cadence import Cadence
 from .evaluation_log import CadenceDecision
 from .evaluator import evaluate
@@ -21,6 +22,7 @@ from .preprocessing import (
     preprocessing_fingerprint,
 )
 from .quality_checklist import CheckItem, Evidence, QualityChecklist
+from .record_comparison import Generalization, compare_records
 from .recorded import read_record
 from .records import EvaluationProgress, EvaluationRecord, ExampleScores
 from .suites import SuiteRecord, Task, evaluate_suite
@@ -47,6 +49,7 @@ __all__ = [
     "Examples",
     "FlipRates",
     "FrozenPrefix",
+    "Generalization",
     "HashedData",
     "Phase",
     "Predictions",
@@ -61,11 +64,14 @@ __all__ = [
     "compare",
     "compare_many",
     "compare_preprocessing",
+    "compare_records",
     "evaluate",
+    "evaluate_predictions",
     "evaluate_suite",
     "find_alerts",
     "phase",
     "preprocessing_fingerprint",
     "read_predictions",
     "read_record",
+    "with_references",
 ]

@@ -19,7 +19,6 @@ from ..metrics import Metric, MetricValue
 from ..stats.validation import check_confidence
 from ..store import EvaluationStore, hash_data
 from .evaluation_plan import EvaluationPlan, make_plan
-from .mean_intervals import of_finite_population
 from .model_identity import identify_model
 from .recorded import save_record
 from .records import EvaluationProgress, EvaluationRecord
@@ -159,11 +158,10 @@ def evaluate(
 def _values(
     scoring: Scoring, plan: EvaluationPlan, population_size: int, groups: npt.NDArray[np.int64] | None
 ) -> dict[str, MetricValue]:
-    values = scoring.values(groups)
     if scoring.num_examples == population_size:
-        return values
-    sampled = {name: of_finite_population(value, population_size) for name, value in values.items()}
-    return sampled | plan.threshold_values(values)
+        return scoring.values(groups, None)
+    values = scoring.values(groups, population_size)
+    return values | plan.threshold_values(values)
 
 
 def _progress(scoring: Scoring, plan: EvaluationPlan, seconds: float) -> EvaluationProgress:

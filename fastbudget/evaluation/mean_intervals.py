@@ -16,10 +16,30 @@ FloatArray = npt.NDArray[np.float64]
 
 
 def mean_with_interval(
-    scores: FloatArray, confidence: float, groups: npt.NDArray[np.int64] | None = None
+    scores: FloatArray,
+    confidence: float,
+    groups: npt.NDArray[np.int64] | None = None,
+    population_size: int | None = None,
 ) -> MetricValue:
-    """Return the mean of scores per example, with the interval for a population from which they are a sample."""
+    """Return the mean of scores per example, with the interval for the population from which they are a sample.
+
+    Args:
+        scores: float [n].
+        confidence: Between 0 and 1.
+        groups: int [n], equal for examples that belong together.
+        population_size: N, where the population is the data set; None: endless.
+    """
     value = float(scores.mean())
+    if population_size is not None and groups is None and is_binary(scores):
+        low, high = wilson_interval(int(scores.sum()), len(scores), confidence, population_size)
+        return MetricValue(
+            value=value,
+            low=low,
+            high=high,
+            confidence=confidence,
+            method=f"Wilson, for all {population_size:,} examples (finite population)",
+            num_examples=len(scores),
+        )
     if groups is None and is_binary(scores):
         low, high = wilson_interval(int(scores.sum()), len(scores), confidence)
         method = "Wilson"

@@ -67,7 +67,8 @@ def read_predictions(
         id: Column of the ids; None: ``id``, ``example_id``, …, or else the row number.
         prediction: Column of predictions; None: ``prediction``, ``pred``, ``output``, ….
         reference: Column of references; None: ``reference``, ``label``, ``target``, …, or else there are none.
-        scores: Columns of scores per example; None: ``score``, ``correct``, … where there are any.
+        scores: Columns of scores per example; None: ``score``, ``correct``, … where there are any; (): none, and a
+            file of references alone will do.
         filter: Of an lm-evaluation-harness log that has several (``strict-match``, …).
 
     Raises:
@@ -146,7 +147,8 @@ def _find_columns(
         reference=reference or first(_REFERENCES),
         scores=tuple(scores) if scores is not None else tuple(name for name in row if name.lower() in _SCORES),
     )
-    if found.prediction is None and not found.scores:
+    only_references = scores is not None and found.reference is not None
+    if found.prediction is None and not found.scores and not only_references:
         raise InvalidInputError(
             f"{path} has no column of predictions or scores that is known by name; its columns are {one_of(row)}. "
             "Give prediction= or scores=."

@@ -15,7 +15,7 @@ from ..metrics import Metric, MetricValue
 from ..store import EvaluationStore, ExampleValues
 from ..store.columns import as_values
 from .example_data import Batch, take_rows
-from .mean_intervals import RunningMean, mean_with_interval
+from .mean_intervals import RunningMean, mean_with_interval, of_finite_population
 from .prediction_calls import PredictionCall, merged, nan_rows, top_two_gap
 from .records import ExampleScores
 
@@ -263,20 +263,23 @@ class Scoring:
             margins=np.concatenate(self._margins) if self._margins else None,
         )
 
-    def values(self, groups: npt.NDArray[np.int64] | None) -> dict[str, MetricValue]:
+    def values(self, groups: npt.NDArray[np.int64] | None, population_size: int | None) -> dict[str, MetricValue]:
         """Return each metric's value with its interval.
 
         Args:
             groups: int [N] by place in the data set.
+            population_size: N where the interval is for the value on the data set; None: for what it is a sample of.
         """
-        scored_groups = None if groups is None else _groups_of(groups, np.concatenate(self._indices))
+        own = None if groups is None else _groups_of(groups, np.concatenate(self._indices))
         found = {}
         for name, metric in self._metrics.items():
-            if name in self._states:
-                by_group = scored_groups if metric.task == "language_modeling" else None
-                found[name] = metric.interval(self._states[name], self._confidence, by_group)
-            else:
-                found[name] = mean_with_interval(np.concatenate(self._scores[name]), self._confidence, scored_groups)
+            if name not in self._states:
+                scores = np.concatenate(self._scores[name])
+                found[name] = mean_with_interval(scores, self._confidence, own, population_size)
+                continue
+            by_group = own if metric.task == "language_modeling" else None
+            value = metric.interval(self._states[name], self._confidence, by_group)
+            found[name] = value if population_size is None else of_finite_population(value, population_size)
         return found
 
 

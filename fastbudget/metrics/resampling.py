@@ -18,9 +18,9 @@ _MOST_READS = 200_000_000
 _FEWEST_RESAMPLES = 200
 
 
-def _draws(units: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
+def _draws(units: int, seed: int, resamples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
     generator = np.random.default_rng(seed)
-    for _ in range(max(_FEWEST_RESAMPLES, min(_RESAMPLES, _MOST_READS // max(1, units)))):
+    for _ in range(max(_FEWEST_RESAMPLES, min(resamples, _MOST_READS // max(1, units)))):
         yield generator.integers(0, units, units)
 
 
@@ -79,14 +79,17 @@ def resampled_rows_interval(
     groups: npt.NDArray[np.int64] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    resamples: int = _RESAMPLES,
 ) -> tuple[float, float]:
-    """Interval of a statistic of whole rows; arguments as for `resampled_sums_interval`."""
+    """Interval of a statistic of whole rows; arguments as for `resampled_sums_interval`; ``resamples`` at most."""
     if groups is None:
-        samples = (rows[drawn] for drawn in _draws(len(rows), seed))
+        samples = (rows[drawn] for drawn in _draws(len(rows), seed, resamples))
     else:
         member = _members(groups, len(rows))
         order = np.argsort(member, kind="stable")
         starts = np.searchsorted(member[order], np.arange(member.max() + 2))
         pieces = [order[a:b] for a, b in itertools.pairwise(starts)]
-        samples = (rows[np.concatenate([pieces[unit] for unit in drawn])] for drawn in _draws(len(pieces), seed))
+        samples = (
+            rows[np.concatenate([pieces[unit] for unit in drawn])] for drawn in _draws(len(pieces), seed, resamples)
+        )
     return _ends(np.array([statistic(sample) for sample in samples]), value, confidence)

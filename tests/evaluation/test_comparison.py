@@ -26,7 +26,7 @@ def world(questions: Any, answers: Any) -> Any:
 
     def model(skill: float, churn: float = 0.0, seed: int = 0) -> Any:
         noise = np.random.default_rng(seed).normal(0, churn, N)
-        return answers(data, difficulty + noise > skill, gap=4 * abs(difficulty + noise - skill))
+        return answers(data, difficulty + noise > skill, gap=20 * abs(difficulty + noise - skill))
 
     return data, model
 
@@ -83,9 +83,9 @@ def test_wrong_decisions_are_rare(questions: Any, answers: Any) -> None:
 
 def test_uncertain_examples_are_drawn_first_where_margins_are_known(world: Any, baseline: fb.EvaluationRecord) -> None:
     data, model = world
-    candidate = model(0.815, churn=0.03)
+    candidate = model(0.807, churn=0.03)
     counts = {}
-    rates = FlipRates(fb.evaluate(model(0.78), data), baseline)
+    rates = FlipRates(fb.evaluate(model(0.793, churn=0.03, seed=5), data), baseline)
     for name, options in {
         "uniform": {"weighted": False},
         "margins": {},
@@ -94,7 +94,7 @@ def test_uncertain_examples_are_drawn_first_where_margins_are_known(world: Any, 
         verdicts = [fb.compare(baseline, candidate, data, seed=seed, **options) for seed in range(5)]
         assert {verdict.decision for verdict in verdicts} == {"better"}
         counts[name] = np.mean([verdict.n for verdict in verdicts])
-    assert counts["margins"] < 0.9 * counts["uniform"] and counts["rates"] < 0.7 * counts["uniform"], counts
+    assert max(counts["margins"], counts["rates"]) < 0.85 * counts["uniform"], counts
 
 
 def test_the_same_content_is_not_run_again(questions: Any, tmp_path: Path) -> None:

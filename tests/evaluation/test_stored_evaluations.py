@@ -234,7 +234,14 @@ def test_results_count_in_draw_order_whatever_the_executor(questions: Any, answe
         assert (stopped.n, stopped.values) == (expected_stop.n, expected_stop.values)
 
 
-@pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")])  # fmt: skip
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+    ],
+)
 def test_out_of_memory_halves_the_batch_and_goes_on(questions: Any, answers: Any, error: Exception) -> None:
     data = questions(100)
     model = answers(data, [7])
@@ -262,7 +269,7 @@ def test_nan_scores(questions: Any, answers: Any, path: Path) -> None:
     data = questions(20)
     model = answers(data, [])
     model.scores[[3, 11]] = np.nan
-    with pytest.raises(fb.InvalidInputError, match="NaN.*nan='wrong'"):
+    with pytest.raises(fb.InvalidInputError, match=r"NaN.*nan='wrong'"):
         fb.evaluate(model, data)
     record = fb.evaluate(model, data, METRICS, nan="wrong", store=path, model_key="m")
     assert record.num_nan == 2 and record["accuracy"].value == 0.9 and record.to_json()["num_nan"] == 2
