@@ -33,7 +33,7 @@ class Cadence:
             train(model)
             metrics = cadence(model)              # {"accuracy": nan} if it was left out
         metrics = cadence.at_end(model)           # never left out: `fb.Trainer` calls it by itself
-        record = cadence.final(best_model)        # everything, for the checkpoint that is kept
+        record = cadence.final(best_model)        # everything, for the checkpoint that is kept, or all `contenders`
 
     - ``quick`` at each call; ``standard`` at each ``standard_every``-th, and whenever the sequential paired test
       against the best checkpoint so far says on the quick sample that something changed; all examples in `final`.
@@ -119,6 +119,8 @@ class Cadence:
         self._incumbent = Incumbent(self.metric, ranking, self._data.content_hashes, seed=seed, alpha=alpha)
         self._calls = 0
         self._evaluated: dict[str, EvaluationRecord] = {}
+        # Call, value and record by the content of the weights, the latest of each.
+        self._measured: dict[str | None, tuple[int, float, EvaluationRecord]] = {}
         self._left_at = clock()
 
     def __call__(self, model: Any) -> dict[str, float]:
@@ -196,6 +198,19 @@ class Cadence:
     def best(self) -> EvaluationRecord | None:
         """The record of the best checkpoint so far: one that the test called better, or that nothing beat."""
         return self._incumbent.record
+
+    def contenders(self) -> tuple[int, ...]:
+        """Return the numbers of the calls whose checkpoints may be the best, those of greatest value first.
+
+        All that were evaluated but those that the sequential test calls worse than the one of greatest value. With
+        `final` for each of them the choice is that of full evaluations throughout, but for the errors of these tests.
+        """
+        if not self._measured:
+            return ()
+        sign = -1.0 if self._metrics[self.metric].higher_is_better else 1.0
+        ranked = sorted(self._measured.values(), key=lambda measured: (sign * measured[1], measured[0]))
+        leader = ranked[0][2]
+        return tuple(number for number, _, record in ranked if self._incumbent.verdict(record, leader) != "worse")
 
     def report(self) -> dict[str, Any]:
         """Return what was done and what it cost, as plain data."""
@@ -300,6 +315,8 @@ class Cadence:
         value = None
         if record is not None:
             value = self._incumbent.paired_value(record)
+            first_call = self._measured.get(record.model_hash, (self._calls,))[0]
+            self._measured[record.model_hash] = first_call, value, record
             self._incumbent.offer(record, verdict)
         now = self._clock()
         seconds = now - self._entered_at

@@ -175,6 +175,17 @@ def test_the_best_is_what_the_test_called_better():
     assert loop.cadence.best["accuracy"].value == pytest.approx(0.8, abs=0.05)
 
 
+def test_contenders_hold_the_best_and_leave_out_what_is_certainly_worse():
+    loop = Loop(standard_every=1)
+    assert loop.cadence.contenders() == ()
+    for accuracy in (0.3, 0.798, 0.5, 0.8, 0.795):
+        loop.epoch(accuracy)
+    assert sorted(loop.cadence.contenders()) == [2, 4, 5]
+    values = {number: loop.cadence.final(loop.model(a)) for number, a in ((2, 0.798), (4, 0.8), (5, 0.795))}
+    assert max(values, key=lambda number: values[number]["accuracy"].value) == 4
+    assert loop.cadence.contenders() == (4,)  # with everything evaluated the others are certainly worse
+
+
 def test_wrong_verdicts_are_as_rare_as_promised():
     wrong = 0
     for seed in range(40):
