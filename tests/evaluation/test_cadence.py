@@ -219,6 +219,7 @@ def test_a_ready_evaluate_for_the_trainer(tmp_path):
     ).fit()
     assert result.final_metrics.num_examples == 300
     assert cadence.log[-1].action == "full"
+    assert cadence.log[-2].action != "skipped"  # the trainer told that training had ended
     assert result.best_step in (0, 12, 24, 36, 48, 60)
 
 

@@ -61,6 +61,24 @@ def test_a_task_may_have_its_own_predict_tier_and_type():
     assert suite["numbers"]["mse"].value == pytest.approx(1.0)
 
 
+def test_texts_and_labels_in_one_suite():
+    texts = [(f"the cat {index} sat", f"the cat {index} sat down") for index in range(20)]
+    suite = evaluate_suite(
+        predict,
+        [TASKS[0], Task(name="texts", data=texts, type="summarization", predict=lambda texts: texts)],
+    )
+    assert suite["texts"]["rougeL"].value == pytest.approx(2 * 4 / 9)
+    assert set(suite.macro) == {"accuracy", "rougeL"}
+
+
+@pytest.mark.parametrize("type", sorted({fb.metrics.get(name).task for name in fb.metrics.list()}))
+def test_each_type_has_its_metrics(type):
+    from fastbudget.evaluation.suites import _METRICS_BY_TYPE
+
+    assert _METRICS_BY_TYPE[type]
+    assert set(_METRICS_BY_TYPE[type]) <= set(fb.metrics.list(type))
+
+
 def test_a_failing_task_is_named_and_can_be_left_out():
     def fails(inputs):
         raise RuntimeError("out of coffee")
