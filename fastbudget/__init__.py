@@ -33,6 +33,8 @@ _SOURCES = {
     "LaunchConfig": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
+    "OutOfMemoryError": "core",
+    "RankFailedError": "core",
     "Plan": "cost",
     "RunDirectoryError": "core",
     "SaveError": "core",
@@ -89,6 +91,8 @@ if TYPE_CHECKING:
     from .core import InvalidInputError as InvalidInputError
     from .core import MissingExtraError as MissingExtraError
     from .core import NonFiniteLossError as NonFiniteLossError
+    from .core import OutOfMemoryError as OutOfMemoryError
+    from .core import RankFailedError as RankFailedError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import calibrate, compare, env, estimate, eval, hardware, ledger, plan, run, store
+from . import calibrate, compare, env, estimate, eval, hardware, ledger, plan, run, store, train
 
 app = typer.Typer(
     name="fastbudget",
@@ -17,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run", help=run.HELP, epilog=run.EPILOG)(run.run_command)
+app.command("train", help=train.HELP, epilog=train.EPILOG)(train.train_command)
 app.command("calibrate", help=calibrate.HELP, epilog=calibrate.EPILOG)(calibrate.calibrate_command)
 app.command("estimate", help=estimate.HELP, epilog=estimate.EPILOG)(estimate.estimate_command)
 app.command("plan", help=plan.HELP, epilog=plan.EPILOG)(plan.plan_command)

@@ -12,6 +12,8 @@ from .errors import (
     InvalidInputError,
     MissingExtraError,
     NonFiniteLossError,
+    OutOfMemoryError,
+    RankFailedError,
     RunDirectoryError,
     SaveError,
 )
@@ -32,6 +34,8 @@ __all__ = [
     "InvalidInputError",
     "MissingExtraError",
     "NonFiniteLossError",
+    "OutOfMemoryError",
+    "RankFailedError",
     "RunDirectoryError",
     "SaveError",
     "checkpoint_interval",

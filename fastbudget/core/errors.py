@@ -56,6 +56,14 @@ class NonFiniteLossError(FastbudgetError, ArithmeticError):
     """The loss became NaN or infinite."""
 
 
+class RankFailedError(FastbudgetError, RuntimeError):
+    """Another rank of a distributed run failed, which ended this one; that rank's stderr has the traceback."""
+
+
+class OutOfMemoryError(FastbudgetError, RuntimeError):
+    """A step or an evaluation doesn't fit the memory even one sample at a time; the message says what would help."""
+
+
 class MissingExtraError(FastbudgetError, ImportError):
     """An optional package is needed; the message holds the install command."""
 

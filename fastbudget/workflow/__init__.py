@@ -6,11 +6,13 @@ from .factories import call_factory, import_factory, import_object
 from .main_job import run
 from .observer import Observer
 from .run_record import RunRecord, read_run_record
+from .train_job import TrainOptions, train
 
 __all__ = [
     "Observer",
     "RunConfiguration",
     "RunRecord",
+    "TrainOptions",
     "call_factory",
     "export_factory",
     "export_run",
@@ -19,4 +21,5 @@ __all__ = [
     "load_configuration",
     "read_run_record",
     "run",
+    "train",
 ]
