@@ -74,7 +74,8 @@ def evaluate(
         thresholds: Metric to value: examples are drawn at random until it is certain, with error at most
             ``1 - confidence`` in all, that the value on the whole data set is above or below.
         confidence: Of the intervals.
-        groups: int [N], equal for examples that belong together, for intervals that resample examples.
+        groups: int [N], equal for examples that belong together, for intervals that resample examples; thresholds
+            draw them together.
         batch_size: For map-style data.
         nan: ``"error"``, or ``"wrong"``: class scores that are NaN count as a wrong class and are reported.
         preprocessing: Fingerprint of what is done to the examples; another one is another key in the store.
@@ -103,6 +104,7 @@ def evaluate(
         data,
         policy,
         threshold_tests=thresholds_of(thresholds or {}, chosen, alpha=1 - confidence, seed=policy.seed),
+        groups=groups,
         batch_size=batch_size,
         shard=shard,
         collate=collate,

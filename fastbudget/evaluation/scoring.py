@@ -273,7 +273,7 @@ class Scoring:
             groups: int [N] by place in the data set.
             population_size: N where the interval is for the value on the data set; None: for what it is a sample of.
         """
-        own = None if groups is None else _groups_of(groups, np.concatenate(self._indices))
+        own = None if groups is None else groups_of(groups, np.concatenate(self._indices))
         found = {}
         for name, metric in self._metrics.items():
             if metric.is_mean:
@@ -287,12 +287,18 @@ class Scoring:
         return {name: found[name] for name in self._metrics}
 
 
-def _groups_of(groups: npt.NDArray[np.int64], indices: Rows) -> npt.NDArray[np.int64]:
-    if len(groups) <= indices.max():
+def groups_of(groups: npt.ArrayLike, indices: Rows) -> npt.NDArray[np.int64]:
+    """Return the groups of some examples, int [n], of those by place in the data set.
+
+    Raises:
+        InvalidInputError: an example has none.
+    """
+    given = np.asarray(groups)
+    if given.ndim != 1 or len(given) <= indices.max():
         raise InvalidInputError(
-            f"groups must have one entry per example, got {len(groups)} for at least {int(indices.max()) + 1}."
+            f"groups must have one entry per example, got {list(given.shape)} for at least {int(indices.max()) + 1}."
         )
-    return np.asarray(groups)[indices]
+    return given[indices]
 
 
 def _per_example(metric: Metric[Any], predictions: Any, references: Any) -> FloatArray | None:
