@@ -227,7 +227,7 @@ class Chrf(_SacrebleuMetric):
         return np.asarray(rows[batch.best(self._from_sums(np.column_stack([rows, np.ones(len(rows))])))])
 
     def _from_sums(self, sums: FloatArray) -> FloatArray:
-        counts = sums[..., :-1].reshape(*sums.shape[:-1], -1, 3)
+        counts = sums[..., :-1].reshape(*sums.shape[:-1], self.char_order + self.word_order, 3)
         predicted, wanted, matched = (counts[..., i] for i in range(3))
         tiny = 1e-16
         precision = np.divide(matched, predicted, out=np.full(matched.shape, tiny), where=predicted > 0)

@@ -14,6 +14,7 @@ from .data import (
 )
 from .distributed import DataParallel
 from .early_stopping import EarlyStopping
+from .fingerprints import data_fingerprint
 from .generators import sample_generators
 from .losses import count_targets, resolve_loss
 from .metrics_log import METRICS_FILE
@@ -46,6 +47,7 @@ __all__ = [
     "call_model",
     "check_has_batches",
     "count_targets",
+    "data_fingerprint",
     "make_loader",
     "num_samples",
     "resolve_loss",

@@ -19,15 +19,15 @@ from .generators import generator_states, set_generator_states
 _log = logging.getLogger("fastbudget.training")
 
 # Python's and NumPy's generators take 30 µs to copy, too much for steps shorter than this; torch's takes less than one.
-_SHORT_STEP_S = 1e-3
+_SHORT_STEP_S = 5e-3
 
 
 class MicroBatches:
     """Computes gradients in micro-batches of at most ``size`` samples, and halves ``size`` when memory runs out.
 
     A step that is taken again is as if it had been taken once: the same batches, the same random numbers, no gradient
-    or batch-norm statistic of the failed attempt; its loss is that of the whole batch, as before. (Steps below a
-    millisecond draw the same numbers from torch's generators only.)
+    or batch-norm statistic of the failed attempt; its loss is that of the whole batch, as before. (Steps below
+    5 ms draw the same numbers from torch's generators only.)
 
     Args:
         model: Trained.

@@ -98,10 +98,17 @@ class TrainingStep:
     def _look_at_first(self, batch: Any) -> None:
         """Refuse a batch without samples, and see whether batches must be moved."""
         num_samples(batch)
-        self._moves = self._moves or any(
-            isinstance(leaf, torch.Tensor) and leaf.device != self.device for leaf in leaves(batch)
-        )
+        devices = {leaf.device for leaf in leaves(batch) if isinstance(leaf, torch.Tensor)}
+        self._moves = self._moves or devices != {self.device}
         self._has_looked = True
+        if self._moves:
+            try:
+                move(batch, self.device)
+            except NotImplementedError as error:
+                places = ", ".join(sorted(map(str, devices)))
+                raise InvalidInputError(
+                    f"A batch of tensors on {places} can't be moved to {self.device}, where the model is: {error}"
+                ) from error
 
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         """Add up the gradient of the mean loss over all batches together; return that loss."""
