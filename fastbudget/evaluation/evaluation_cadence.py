@@ -116,6 +116,10 @@ class Cadence:
         seed = self._tiers["quick"].seed
         if any(tier.seed != seed for tier in self._tiers.values() if not tier.takes_all):
             raise InvalidInputError("quick and standard must have the same seed: their samples are nested.")
+        if any(tier.stratified for tier in self._tiers.values()):
+            raise InvalidInputError(
+                "quick and standard must not be stratified: the sequential test needs plain samples."
+            )
         self._incumbent = Incumbent(self.metric, ranking, self._data.content_hashes, seed=seed, alpha=alpha)
         self._calls = 0
         self._evaluated: dict[str, EvaluationRecord] = {}

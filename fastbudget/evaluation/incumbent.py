@@ -43,11 +43,9 @@ class Incumbent:
         self.record: EvaluationRecord | None = None
         self._metric, self._ranking, self._seed, self._alpha = metric, ranking, seed, alpha
         order = draw_order(hashes, seed)
-        keys = as_keys(hashes)
-        self._sorted = np.argsort(keys)
-        self._keys = keys[self._sorted]
-        self._place = np.empty(len(order), np.int64)
-        self._place[order] = np.arange(len(order))
+        # Examples of equal content share one score.
+        self._contents, content_of = np.unique(as_keys(hashes), return_inverse=True)
+        self._content_in_order = content_of[order]
         self._size = len(order)
 
     def verdict(self, record: EvaluationRecord, against: EvaluationRecord | None = None) -> str | None:
@@ -103,8 +101,7 @@ class Incumbent:
     def _in_order(self, record: EvaluationRecord) -> FloatArray:
         if record.examples is None:
             raise InvalidInputError("A checkpoint's results per example are missing: the data's content has no hash.")
-        keys = as_keys(record.examples.hashes)
-        found = self._sorted[np.minimum(np.searchsorted(self._keys, keys), self._size - 1)]
-        scores = np.full(self._size, np.nan)
-        scores[self._place[found]] = record.examples.scores[self._metric]
-        return scores
+        by_content = np.full(len(self._contents), np.nan)
+        where = np.searchsorted(self._contents, as_keys(record.examples.hashes))
+        by_content[where] = record.examples.scores[self._metric]
+        return by_content[self._content_in_order]

@@ -175,6 +175,18 @@ def test_the_best_is_what_the_test_called_better():
     assert loop.cadence.best["accuracy"].value == pytest.approx(0.8, abs=0.05)
 
 
+def test_repeated_examples_are_compared_too():
+    data = [(index % 300, index % 300 % 7) for index in range(N)]  # each content six or seven times
+    cadence = Cadence(Loop().predict_with, data, quick=QUICK, standard=STANDARD, max_share=1.0)
+    order = np.random.default_rng(0).permutation(300)
+    for count in (90, 270):
+        right = np.zeros(N, bool)
+        right[order[:count]] = True
+        cadence.step(Answers(right))
+    assert cadence.log[-1].verdict == "better"
+    assert cadence.log[-1].action == "standard"
+
+
 def test_contenders_hold_the_best_and_leave_out_what_is_certainly_worse():
     loop = Loop(standard_every=1)
     assert loop.cadence.contenders() == ()
@@ -246,6 +258,7 @@ def test_times_and_the_best_survive_a_resume(tmp_path):
         ({"metric": "f1_macro"}, "among the metrics"),
         ({"metrics": ["f1_macro"]}, "mean of bounded values"),
         ({"quick": Tier(name="q", num_examples=10, seed=1)}, "same seed"),
+        ({"quick": Tier(name="q", num_examples=10, stratified=True)}, "stratified"),
         ({"quick": "qick"}, "Did you mean 'quick'"),
     ],
 )
