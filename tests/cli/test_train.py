@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -29,7 +30,7 @@ runner = CliRunner()
 
 
 def train(directory, *arguments):
-    environment = os.environ | {"PYTHONPATH": f"{os.getcwd()}:{directory}"}
+    environment = os.environ | {"PYTHONPATH": f"{Path.cwd()}:{directory}"}
     return subprocess.Popen(
         [sys.executable, "-m", "fastbudget.cli.main", "train", *arguments],
         cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
