@@ -333,9 +333,8 @@ class Trainer:
                 return
             if not guard.may_continue():
                 return
-            if saves_between and self._times.save_due(
-                guard, self.step
-            ):  # here, so that the last step is saved once, with its evaluation
+            # Here, so that the last step is saved once, with its evaluation.
+            if saves_between and self._times.save_due(guard, self.step):
                 self._save(guard, stream, None)
             stepped = self._train_step(guard, stream)
             is_last = self.max_steps is not None and self.step >= self.max_steps  # its evaluation follows at once
