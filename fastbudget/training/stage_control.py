@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..budget import BudgetGuard
+from .batch_stream import BatchStream
 from .precision import MixedPrecision
+from .staged_stream import StagedStream
 from .stages import StageEnd, StageSequence
 from .training_step import TrainingStep
 
@@ -38,8 +40,14 @@ class StageControl:
         self._training_step, self._ranks, self._num_devices = training_step, ranks, num_devices
         self._grad_accumulation, self._precision = grad_accumulation, training_step.precision.name
 
-    def take_up(self) -> int:
-        """Train with the resources of the stage under way; returns the micro-batches per step."""
+    def take_up(self, stream: BatchStream | StagedStream | None = None) -> int:
+        """Train with the resources of the stage under way; returns the micro-batches per step.
+
+        Args:
+            stream: Of the stage before, where one has just ended.
+        """
+        if isinstance(stream, StagedStream) and not self.stages.is_done:
+            stream.begin_stage()
         stage, step = self.stages.current, self._training_step
         precision = stage.precision or self._precision
         if step.precision.name != precision:

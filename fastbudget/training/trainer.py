@@ -28,6 +28,7 @@ from .distributed import (
     report_result,
 )
 from .early_stopping import EarlyStopping
+from .evaluation_batches import EvaluationBatches
 from .evaluation_mode import evaluating
 from .evaluation_times import EvaluationTimes
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
@@ -49,7 +50,7 @@ from .step_memory import Recompute, StepMemory
 from .trainer_checks import check_arguments, check_data, check_devices, check_optimizer
 from .training_result import TrainingResult, last_and_best
 from .training_step import StepOptions, TrainingStep, weight_function
-from .trunk import is_new_trunk, return_to_trunk, save_trunk
+from .trunk import is_new_trunk, return_to_trunk, save_trunk, warn_of_trunk
 
 # Arguments that provenance tells of in other ways.
 _NOT_SETTINGS = ("self", "model", "train_data", "optimizer")
@@ -76,7 +77,9 @@ class Trainer:
         run_dir: Holds the ledger, ``metrics.jsonl``, ``provenance.jsonl`` (what each session was made with) and
             ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
-            don't change the training's. If it has a method ``at_end(model)``, that is called after the last step.
+            don't change the training's. With a parameter ``batch_size=64`` (any default) it is called again with half
+            of that when it runs out of memory. If it has a method
+            ``at_end(model)``, that is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -188,10 +191,13 @@ class Trainer:
         self.loss = resolve_loss(loss)
         self.train_data, self.budget, self.run_dir = train_data, budget, Path(run_dir)
         self.evaluate, self.metric, self.mode = evaluate, metric, mode
+        self._evaluation = EvaluationBatches(evaluate)
         self.final_evaluate = final_evaluate
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
-        self.progress = Progress(max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over)
+        self.progress = Progress(
+            max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over, budget=budget.to_json()
+        )
         self._times = EvaluationTimes(
             evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, mtbf_s=mtbf_s, agreed=self._agreed
         )
@@ -393,6 +399,8 @@ class Trainer:
         )
         self.step += stepped
         self._recording.throughput.add(batches, guard.end_step())
+        if first is not None:
+            self._memory.compare()
         return stepped
 
     def _next_batches(self, stream: Stream) -> list[Any]:
@@ -424,9 +432,10 @@ class Trainer:
     def _evaluated(self, guard: BudgetGuard, function: Evaluation, *, typical: bool = True) -> Any:
         """Call a function on the model as evaluations want it; with ranks, return rank 0's result on all."""
 
+        batches = self._evaluation if function is self.evaluate else EvaluationBatches(function)
+
         def call() -> Any:
-            with evaluating(self.model, self._training_step.precision):
-                return function(self.model)
+            return batches.call(self.model, lambda: evaluating(self.model, self._training_step.precision))
 
         ranks = self._ranks
         if ranks is None:
@@ -449,8 +458,9 @@ class Trainer:
         metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
-        if self._stages is not None and isinstance(stream, StagedStream):
-            self._move_on(guard, stream, metrics)
+        if self._stages is not None and (end := self._stages.move_on(guard, self.step, metrics)):
+            self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
+            self.grad_accumulation = self._stages.take_up(stream)
         self._save(guard, stream, metrics)
 
     def _save(self, guard: BudgetGuard, stream: Stream, metrics: dict[str, float] | None) -> None:
@@ -472,7 +482,8 @@ class Trainer:
             self.grad_accumulation = self._stages.take_up()
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
-        self.progress.load_state_dict(checkpoint.state["progress"])
+        if self.progress.load_state_dict(checkpoint.state["progress"]) and self.schedule.has_trunk:
+            warn_of_trunk(self.run_dir)
         self._recording.log.go_back_to(self.step)
         stream = self._stream(data_position(checkpoint, self._ranks))
         restore_generators(checkpoint, self._ranks)
@@ -485,21 +496,10 @@ class Trainer:
         if self._stages is None:
             return self._make_stream(state)
         self.grad_accumulation = self._stages.take_up()
-        return StagedStream(self._make_stream, state)
+        return StagedStream(self._make_stream, state, has_own_data=makes_data(self.train_data))
 
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
         data, seed = data_of_stage(self.train_data, None if self._stages is None else self._stages.stages, self.seed)
         if self._ranks is not None:
             return self._ranks.stream(data, seed=seed, state=state)
         return BatchStream(data, seed=seed, state=state)
-
-    def _move_on(self, guard: BudgetGuard, stream: StagedStream, metrics: Mapping[str, float]) -> None:
-        assert self._stages is not None
-        end = self._stages.move_on(guard, self.step, metrics)
-        if end is None:
-            return
-        self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
-        if end.next is not None:
-            self.grad_accumulation = self._stages.take_up()
-            if makes_data(self.train_data):
-                stream.begin_stage()

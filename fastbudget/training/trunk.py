@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,17 @@ def save_trunk(guard: BudgetGuard, step: int, state: Mapping[str, Any]) -> None:
     # Whoever goes on from here plans the end anew.
     unplanned = {"progress": Progress(decay_starts=1.0).state_dict()}
     guard.checkpoint({**state, **unplanned}, step=step, store=_store(guard.run_dir / TRUNK_DIR))
+
+
+def warn_of_trunk(run_dir: Path) -> None:
+    """Warn that a run goes on from an annealed model towards another end, if it could go on from its trunk."""
+    if (run_dir / TRUNK_DIR).is_dir():
+        warnings.warn(
+            f"The learning rate of {run_dir} had begun to fall towards another end, and rises again: an annealed model "
+            "is trained on. resume='trunk' goes on from the state before the fall.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def _store(path: Path) -> CheckpointStore:
