@@ -267,7 +267,7 @@ def test_an_evaluation_that_runs_out_shrinks_its_own_batch_and_not_the_training_
     _, wanted = train(tmp_path / "wanted", Model())
     with caplog.at_level(logging.WARNING, "fastbudget.training"):
         trainer, found = train(tmp_path / "found", Model(), evaluate=evaluate, final_evaluate=evaluate)
-    assert sizes == [64, 32, 16, 16, 64, 32, 16]
+    assert sizes == [64, 32, 16, 16, 16]
     assert trainer._training_step.micro_batches.size is None
     assert_same(found, wanted)
     assert "batch_size=16" in caplog.text
