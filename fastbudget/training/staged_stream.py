@@ -36,6 +36,10 @@ def data_of_stage(train_data: TrainData, stages: StageSequence | None, seed: int
         return train_data, seed  # type: ignore[return-value]
     stage = stages.current
     data = train_data(stage)  # type: ignore[operator]
+    if not hasattr(data, "__iter__"):
+        raise InvalidInputError(
+            f"train_data(stage) must return the batches of stage {stage.name!r}, got a {type(data).__name__}."
+        )
     check_can_resume(data, f"train_data(stage {stage.name!r})")
     return data, seed + stages.index
 

@@ -123,8 +123,7 @@ SPEEDS: dict[str, Callable[[int], float]] = {
 }
 
 
-@pytest.mark.parametrize("shape", ["wsd", "linear", "cosine"])
-@pytest.mark.parametrize("evaluations", [False, True])
+@pytest.mark.parametrize(("shape", "evaluations"), [("wsd", False), ("wsd", True), ("linear", True), ("cosine", False)])
 @pytest.mark.parametrize("speed", SPEEDS)
 def test_any_budget_ends_annealed(tmp_path: Path, clock: Any, speed: str, evaluations: bool, shape: Any) -> None:
     schedule = LearningRateSchedule(shape=shape)

@@ -180,6 +180,8 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path, options: dict[str,
     assert not (tmp_path / "run").exists()
 
 
-def test_stage_data_that_can_be_read_only_once(tmp_path: Path) -> None:
+def test_stage_data_that_is_none_or_can_be_read_only_once(tmp_path: Path) -> None:
+    with pytest.raises(fb.InvalidInputError, match="must return the batches of stage 'short', got a NoneType"):
+        Run(tmp_path / "none", train_data=lambda stage: None).fit()
     with pytest.raises(fb.InvalidInputError, match=r"train_data\(stage 'short'\)"):
         Run(tmp_path, train_data=lambda stage: iter([1])).fit()
