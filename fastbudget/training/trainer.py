@@ -454,6 +454,7 @@ class Trainer:
         if self._stages is not None and (end := self._stages.move_on(guard, self.step, metrics)):
             self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
             self.grad_accumulation = self._stages.take_up(stream)
+            self._memory.start_anew()
         self._save(guard, stream, metrics)
 
     def _save(self, guard: BudgetGuard, stream: Stream, metrics: dict[str, float] | None) -> None:
