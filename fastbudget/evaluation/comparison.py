@@ -130,7 +130,8 @@ def compare(
         examples,
         population,
         paired,
-        flips=_flips(paired, flip_rates) if weighted else None,
+        # One draw for all where the baseline has gaps, so that what is known of it is what is drawn first.
+        flips=_flips(paired, flip_rates) if weighted and gaps is None else None,
         gaps=gaps,
         seed=seed,
         batch_size=batch_size,

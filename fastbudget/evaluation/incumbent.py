@@ -50,11 +50,17 @@ class Incumbent:
         self._place[order] = np.arange(len(order))
         self._size = len(order)
 
-    def verdict(self, record: EvaluationRecord) -> str | None:
-        """Return ``"better"``, ``"worse"``, ``"equal"`` or ``"undecided"`` of a record against the best so far."""
-        if self.record is None or record is self.record:
+    def verdict(self, record: EvaluationRecord, against: EvaluationRecord | None = None) -> str | None:
+        """Return ``"better"``, ``"worse"``, ``"equal"`` or ``"undecided"`` of a record against the best so far.
+
+        Args:
+            record: Of a checkpoint.
+            against: Another record than the best.
+        """
+        other = against or self.record
+        if other is None or record is other:
             return None
-        differences = self._differences(record)
+        differences = self._differences(record, other)
         low, high = self._ranking.example_range or (0.0, 1.0)
         test = SequentialPairedTest(
             self._size, alpha=self._alpha, value_range=(low - high, high - low), seed=self._seed
@@ -70,7 +76,7 @@ class Incumbent:
         value = record.values[self._metric].value
         if self.record is None or record is self.record or record.num_examples == self._size:
             return value
-        differences = self._differences(record)
+        differences = self._differences(record, self.record)
         if len(differences) == 0:
             return value
         sign = 1.0 if self._ranking.higher_is_better else -1.0
@@ -86,13 +92,12 @@ class Incumbent:
         same = record.model_hash is not None and record.model_hash == self.record.model_hash
         return same and record.num_examples > self.record.num_examples
 
-    def _differences(self, record: EvaluationRecord) -> FloatArray:
-        """Return candidate minus best, positive where better, on the beginning of the order that both have."""
-        assert self.record is not None
-        mine, other = self._in_order(record), self._in_order(self.record)
-        known = ~(np.isnan(mine) | np.isnan(other))
+    def _differences(self, record: EvaluationRecord, other: EvaluationRecord) -> FloatArray:
+        """Return record minus other, positive where better, on the beginning of the order that both have."""
+        mine, theirs = self._in_order(record), self._in_order(other)
+        known = ~(np.isnan(mine) | np.isnan(theirs))
         count = self._size if known.all() else int(known.argmin())
-        difference = mine[:count] - other[:count]
+        difference = mine[:count] - theirs[:count]
         return difference if self._ranking.higher_is_better else -difference
 
     def _in_order(self, record: EvaluationRecord) -> FloatArray:

@@ -77,18 +77,20 @@ def average_ranks(values: FloatArray) -> FloatArray:
 
 
 def tokenize(
-    texts: list[str], rule: str, *, lowercase: bool = False, stem: bool = False, threads: int | None = None
+    texts: list[str],
+    rule: str,
+    *,
+    lowercase: bool = False,
+    stem: bool = False,
+    stem_above: int = 3,
+    threads: int | None = None,
 ) -> tuple[npt.NDArray[np.int32], Counts]:
     """Return token ids int32 and offsets int64 [n + 1] of each text's tokens; equal tokens have equal ids.
 
-    ``lowercase`` changes A-Z only; ``stem`` reduces words of more than three of a-z and 0-9 to their Porter stems.
+    ``lowercase`` changes A-Z only; ``stem`` reduces words of a-z and 0-9 longer than ``stem_above`` to their
+    Porter stems.
     """
-    try:
-        ids, offsets, _ = _C.tokenize(texts, rule, lowercase, stem, threads=threads or 0)
-    except UnicodeEncodeError as error:
-        raise InvalidInputError(
-            f"A text can't be written as UTF-8 ({error}); decode it with errors='replace'."
-        ) from None
+    ids, offsets, _ = _C.tokenize(texts, rule, lowercase, stem, stem_above, threads or 0)
     return ids, offsets
 
 

@@ -223,11 +223,11 @@ class Chrf(_SacrebleuMetric):
             counts.append(_native.ngram_overlap(words, self.word_order, self.threads))
         each = np.concatenate(counts, axis=1).astype(np.float64)
         each[each[..., 1] == 0, 0] = 0  # n-grams that the reference is too short for aren't held against the prediction
-        rows = each.reshape(len(each), -1)
+        rows = each.reshape(len(each), 3 * (self.char_order + self.word_order))
         return np.asarray(rows[batch.best(self._from_sums(np.column_stack([rows, np.ones(len(rows))])))])
 
     def _from_sums(self, sums: FloatArray) -> FloatArray:
-        counts = sums[..., :-1].reshape(*sums.shape[:-1], -1, 3)
+        counts = sums[..., :-1].reshape(*sums.shape[:-1], self.char_order + self.word_order, 3)
         predicted, wanted, matched = (counts[..., i] for i in range(3))
         tiny = 1e-16
         precision = np.divide(matched, predicted, out=np.full(matched.shape, tiny), where=predicted > 0)

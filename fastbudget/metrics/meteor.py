@@ -69,7 +69,9 @@ class Meteor(TextMetric, MeanMetric):
         if self.tokenizer == "rouge_score":
             rule = "alphanumeric"
         words = pairs.tokens_by(("meteor", rule), prepare, rule, True, threads=self.threads)
-        stems = pairs.tokens_by(("meteor stems", rule), prepare, rule, True, stem=True, threads=self.threads)
+        stems = pairs.tokens_by(
+            ("meteor stems", rule), prepare, rule, True, stem=True, stem_above=0, threads=self.threads
+        )
         matches, chunks = _native.meteor_alignments(words, stems.ids, self.threads).astype(np.float64).T
         precision = matches / np.maximum(np.diff(words.hypotheses), 1)
         recall = matches / np.maximum(np.diff(words.references), 1)

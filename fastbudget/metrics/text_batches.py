@@ -35,6 +35,13 @@ def as_list(values: Any, name: str) -> list[Any]:
 def _text(value: Any, place: str) -> str:
     if not isinstance(value, str):
         raise InvalidInputError(f"{place} must be a text, got {value!r} ({type(value).__name__}).")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(
+                f"{place} isn't valid Unicode ({error.reason}); decode it with errors='replace'."
+            ) from None
     return value
 
 
@@ -121,12 +128,15 @@ class TextBatch:
         lowercase: bool = False,
         *,
         stem: bool = False,
+        stem_above: int = 3,
         threads: int | None = None,
     ) -> TokenPairs:
         """Return token ids of prepared texts under a native rule, made once per key."""
         if key not in self._tokens:
             texts = prepare(self.predictions + self.references)
-            ids, offsets = _native.tokenize(texts, rule, lowercase=lowercase, stem=stem, threads=threads)
+            ids, offsets = _native.tokenize(
+                texts, rule, lowercase=lowercase, stem=stem, stem_above=stem_above, threads=threads
+            )
             n = len(self)
             self._tokens[key] = TokenPairs(ids, offsets[: n + 1].copy(), offsets[n:].copy(), self.first_reference)
         return self._tokens[key]

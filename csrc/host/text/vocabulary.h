@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <cstring>
-#include <deque>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,18 +17,25 @@ class Vocabulary {
       Slot& slot = slots_[i];
       if (slot.id < 0) {
         slot = {hash, static_cast<std::int32_t>(tokens_.size())};
-        tokens_.emplace_back(token);
+        tokens_.push_back({letters_.size(), token.size()});
+        letters_.insert(letters_.end(), token.begin(), token.end());
         return slot.id;
       }
-      if (slot.hash == hash && tokens_[slot.id] == token) return slot.id;
+      if (slot.hash == hash && (*this)[slot.id] == token) return slot.id;
     }
   }
-  const std::deque<std::string>& tokens() const { return tokens_; }
+  std::string_view operator[](std::int32_t id) const {
+    return {letters_.data() + tokens_[id].begin, tokens_[id].length};
+  }
+  std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
 
  private:
   struct Slot {
     std::uint64_t hash = 0;
     std::int32_t id = -1;
+  };
+  struct Place {
+    std::size_t begin, length;
   };
   static std::uint64_t hash_of(std::string_view token) {
     std::uint64_t hash = token.size() * 0x9E3779B97F4A7C15u;
@@ -62,7 +67,8 @@ class Vocabulary {
     slots_.swap(larger);
   }
   std::vector<Slot> slots_;
-  std::deque<std::string> tokens_;
+  std::vector<Place> tokens_;
+  std::vector<char> letters_;
 };
 
 }  // namespace fastbudget::text
