@@ -328,13 +328,16 @@ class Trainer:
         return stream
 
     def _loop(self, guard: BudgetGuard, stream: Stream) -> None:
+        ends_early = self._stages is not None or self.early_stopping is not None
+        saves_between = self._times.saves_between
         while self.max_steps is None or self.step < self.max_steps:
-            if reason := self._reason_to_stop():
+            if ends_early and (reason := self._reason_to_stop()):
                 guard.stop_reason = guard.stop_reason or reason
                 return
             if not guard.may_continue():
                 return
-            if self._times.save_due(guard, self.step):  # here, so that the last step is saved once, with its evaluation
+            # Here, so that the last step is saved once, with its evaluation.
+            if saves_between and self._times.save_due(guard, self.step):
                 self._save(guard, stream, None)
             stepped = self._train_step(guard, stream)
             is_last = self.max_steps is not None and self.step >= self.max_steps  # its evaluation follows at once
@@ -408,12 +411,13 @@ class Trainer:
 
     def _rate_factor(self, guard: BudgetGuard, stream: Stream) -> float:
         """Return the factor on the learning rates for the step about to be taken."""
-        before, starts = self.progress.value, self.schedule.decay_starts
+        schedule, before = self.schedule, self.progress.value
         progress = self.progress.update(self.step, guard.steps_left)
-        if before <= starts < progress and self.schedule.has_trunk and self._agreed(is_new_trunk(guard, self.step)):
+        begins_to_fall = before <= schedule.decay_starts < progress
+        if begins_to_fall and schedule.has_trunk and self._agreed(is_new_trunk(guard, self.step)):
             self._recording.log.flush()
             save_trunk(guard, self.step, self._state(stream))
-        return self.schedule.factor(self.step, progress)
+        return schedule.factor(self.step, progress)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 
