@@ -73,12 +73,10 @@ class Trainer:
         train_data: Re-iterable of batches, or `TokenDataset.batches`; a batch is a mapping of keywords, or a pair
             (inputs, targets). With stages also a function of a `Stage` that returns one, called as each begins.
         budget: What may be spent.
-        run_dir: Holds the ledger, ``metrics.jsonl``, ``provenance.jsonl`` (what each session was made with) and
-            ``checkpoints/``.
+        run_dir: Holds the ledger, ``metrics.jsonl``, ``provenance.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
             don't change the training's. With a parameter ``batch_size=64`` (any default) it is called again with half
-            of that when it runs out of memory. If it has a method
-            ``at_end(model)``, that is called after the last step.
+            of that when it runs out of memory. A method ``at_end(model)``, if any, is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -98,10 +96,8 @@ class Trainer:
             ``"targets"``: those that count (see `count_targets`: integers other than -100); ``"samples"``; or a
             function of the batch.
         precision: ``"fp32"``, ``"bf16-mixed"`` or ``"fp16-mixed"`` (with a loss scale); evaluations use it too.
-        allow_tf32: Whether float32 products on NVIDIA GPUs may round their inputs to TF32, during `fit`; None: as
-            PyTorch is set.
-        compile: Whether the model is compiled during `fit`: True, or `torch.compile`'s options by name. Names in
-            checkpoints stay as they are.
+        allow_tf32: TF32 for float32 products on NVIDIA GPUs during `fit`: True, False, or None: as PyTorch is set.
+        compile: Compiles the model during `fit`: True, or `torch.compile`'s options by name.
         on_nonfinite: ``"raise"`` stops at a loss or clipped gradient norm that is NaN or infinite; ``"skip"`` leaves
             out that optimizer step, which waits for the device at each step, and stops after 25 in a row.
         early_stopping: Stops on a target or for lack of improvement of ``metric``.
@@ -391,11 +387,10 @@ class Trainer:
         guard.begin_step()
         factor = self._rate_factor(guard, stream)
         batches = first or self._next_batches(stream)
-        stepped = self._training_step.take(
-            batches, number=self.step + 1, rate_factor=factor, records=self._recording.steps
-        )
+        records = self._recording
+        stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=records.steps)
         self.step += stepped
-        self._recording.throughput.add(batches, guard.end_step())
+        records.throughput.add(batches, guard.end_step())
         if first is not None:
             self._memory.compare()
         return stepped
@@ -428,7 +423,6 @@ class Trainer:
 
     def _evaluated(self, guard: BudgetGuard, function: Evaluation, *, typical: bool = True) -> Any:
         """Call a function on the model as evaluations want it; with ranks, return rank 0's result on all."""
-
         batches = self._evaluation if function is self.evaluate else EvaluationBatches(function)
 
         def call() -> Any:
