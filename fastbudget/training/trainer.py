@@ -44,7 +44,7 @@ from .recording import recording
 from .run_state import check_state, collect_state, data_position, restore_generators, restore_state
 from .schedule import LearningRateSchedule
 from .stage_control import StageControl
-from .staged_stream import StagedStream, check_stage_data, data_of_stage, makes_data
+from .staged_stream import StagedStream, Stream, check_stage_data, data_of_stage, makes_data
 from .stages import Stage, StageSequence
 from .step_memory import Recompute, StepMemory
 from .trainer_checks import check_arguments, check_data, check_devices, check_optimizer
@@ -56,7 +56,6 @@ from .trunk import is_new_trunk, return_to_trunk, save_trunk, warn_of_trunk
 _NOT_SETTINGS = ("self", "model", "train_data", "optimizer")
 
 T = TypeVar("T")
-Stream = BatchStream | StagedStream
 Evaluation = Callable[[torch.nn.Module], Any]
 
 
@@ -218,15 +217,13 @@ class Trainer:
             micro_batch_size=micro_batch_size, memory_limit_bytes=memory_limit_bytes,
             is_sharded=self._ranks is not None and self._ranks.model.is_sharded,
         )  # fmt: skip
-        self._stages: StageControl | None = None
-        if sequence is not None:
-            self._stages = StageControl(
-                sequence,
-                self._training_step,
-                grad_accumulation=grad_accumulation,
-                ranks=self._ranks,
-                num_devices=world_size if self._ranks is not None else self.num_devices,
-            )
+        self._stages = StageControl.of(
+            sequence,
+            self._training_step,
+            grad_accumulation=grad_accumulation,
+            ranks=self._ranks,
+            num_devices=world_size if self._ranks is not None else self.num_devices,
+        )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
         self._allow_tf32, self._compile = allow_tf32, compile
         self._settings = {name: value for name, value in settings.items() if name not in _NOT_SETTINGS}
@@ -455,6 +452,7 @@ class Trainer:
         if self._stages is not None and (end := self._stages.move_on(guard, self.step, metrics)):
             self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
             self.grad_accumulation = self._stages.take_up(stream)
+            self._memory.start_anew()
         self._save(guard, stream, metrics)
 
     def _save(self, guard: BudgetGuard, stream: Stream, metrics: dict[str, float] | None) -> None:
