@@ -18,6 +18,7 @@ from .fingerprints import data_fingerprint
 from .generators import sample_generators
 from .losses import count_targets, resolve_loss
 from .metrics_log import METRICS_FILE
+from .model_parallel import ModelParallel
 from .optimizers import OPTIMIZERS, build_optimizer
 from .progress import Progress
 from .schedule import LearningRateSchedule
@@ -32,6 +33,7 @@ __all__ = [
     "EarlyStopping",
     "LearningRateSchedule",
     "MemmapDataset",
+    "ModelParallel",
     "PaddingCollate",
     "Progress",
     "ResumableSampler",

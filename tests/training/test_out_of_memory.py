@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -267,7 +269,7 @@ def test_an_evaluation_that_runs_out_shrinks_its_own_batch_and_not_the_training_
     _, wanted = train(tmp_path / "wanted", Model())
     with caplog.at_level(logging.WARNING, "fastbudget.training"):
         trainer, found = train(tmp_path / "found", Model(), evaluate=evaluate, final_evaluate=evaluate)
-    assert sizes == [64, 32, 16, 16, 64, 32, 16]
+    assert sizes == [64, 32, 16, 16, 16]
     assert trainer._training_step.micro_batches.size is None
     assert_same(found, wanted)
     assert "batch_size=16" in caplog.text
@@ -317,3 +319,40 @@ def test_micro_batches_of_a_nested_batch_have_the_gradient_of_the_whole(tmp_path
     _, found = train(tmp_path / "cut", Called(), train_data=data, loss=None, micro_batch_size=3)
     for name, value in wanted.items():
         assert torch.allclose(found[name], value, rtol=0, atol=1e-6), name
+
+
+# -- a real shortage ---------------------------------------------------------------------------------------------------
+
+SHORTAGE = """
+import resource, sys
+import torch
+import fastbudget as fb
+from torch import nn
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, inputs):
+        spread = inputs[:, :, None] * torch.ones(1, 1, 1_000_000)  # 16 MB a sample
+        return self.layer(torch.tanh(spread).mean(-1))
+
+torch.set_num_threads(1)
+trainer = fb.Trainer(model=Wide(), train_data=[(torch.randn(16, 4), torch.randn(16, 1))] * 2, loss="mse",
+                     budget=fb.Budget(wall_hours=1), run_dir=sys.argv[1], evaluate=lambda model: {"score": 0.0},
+                     metric="score", max_steps=2)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + 400 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+result = trainer.fit()
+assert result.steps == 2
+print(trainer._training_step.micro_batches.size)
+"""
+
+
+def test_a_process_that_may_have_no_more_memory_goes_on_in_smaller_micro_batches(tmp_path):
+    command = [sys.executable, "-c", SHORTAGE, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 1 <= int(done.stdout) <= 8
