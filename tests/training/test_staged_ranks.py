@@ -104,7 +104,8 @@ def make():
     began = time.time()
     trainer = fb.Trainer(
         model=model, train_data=[(torch.randn(8, 4), torch.randint(2, (8,)))], loss=loss,
-        budget=fb.Budget(wall_hours=6 / 3600), run_dir="run", evaluate=lambda model: {"score": 1.0}, metric="score",
+        budget=fb.Budget(wall_hours=6 / 3600), run_dir="run", evaluate=lambda model: time.sleep(0.3) or {"score": 1.0},
+        metric="score",
         optimizer_options={"lr": 1.0}, evaluate_every=10**6, schedule=LearningRateSchedule(shape="wsd"),
     )
     return trainer

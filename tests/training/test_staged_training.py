@@ -145,8 +145,15 @@ def test_a_stage_ends_when_its_share_of_the_budget_is_spent(tmp_path: Path) -> N
         Stage(name="a", budget_share=0.5, targets={"score": 1e9}, mode="max"), Stage(name="b", budget_share=0.1),
         Stage(name="c"),
     ]  # fmt: skip
-    budget = fb.Budget(wall_hours=2 / 3600)
-    run = Run(tmp_path, model=Slow(), stages=stages, max_steps=None, evaluate_every=10**6, budget=budget)
+
+    def slowly(model: torch.nn.Module) -> dict[str, float]:
+        time.sleep(0.15)  # the reserve is a multiple of this, so a stall of the machine fits in it
+        return {"score": 0.0}
+
+    budget = fb.Budget(wall_hours=4 / 3600)
+    run = Run(
+        tmp_path, model=Slow(), stages=stages, max_steps=None, evaluate_every=10**6, budget=budget, evaluate=slowly
+    )
     result = run.fit()
     assert result.stop_reason == "budget"
     first, second = run.records("stage")
