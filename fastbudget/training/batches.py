@@ -20,7 +20,8 @@ def inputs_of(batch: Any) -> Any:
 
 def call_model(model: torch.nn.Module, batch: Any) -> Any:
     """Call the model on a batch: a mapping becomes keywords, a tuple of inputs positions, a tensor the one argument."""
-    inputs = inputs_of(batch)
+    kind = type(batch)
+    inputs = batch if kind is dict or kind is torch.Tensor else inputs_of(batch)
     if isinstance(inputs, torch.Tensor):
         return model(inputs)
     if isinstance(inputs, Mapping):

@@ -62,7 +62,7 @@ class MemoryFitting:
         self._predictor = StepPredictor(
             model, loss, optimizer, precision=precision, device=device, memory_limit_bytes=memory_limit_bytes
         )
-        self.is_pending = self._is_auto or micro_batch_size == "auto" or memory_limit_bytes is not None
+        self.is_pending = self._chooses = self._is_auto or micro_batch_size == "auto" or memory_limit_bytes is not None
         if is_sharded and self.is_pending:
             raise InvalidInputError(
                 "'auto' and memory_limit_bytes can't be with a sharded model, whose step can't be traced; give "
@@ -82,6 +82,10 @@ class MemoryFitting:
             if self._named:
                 self._applied.enter_context(recomputed_layers(self._model, self._named))
             yield
+
+    def start_anew(self) -> None:
+        """Choose again before the next step, whose batches may have another shape."""
+        self.is_pending = self._chooses
 
     def choose(self, batches: Sequence[Any], ranks: Ranks | None = None) -> None:
         """Choose what is ``"auto"`` from the batches of the step about to be taken; with ranks, from rank 0's.

@@ -53,7 +53,7 @@ class MicroBatches:
         """
         began = time.perf_counter()
         generators = generator_states() if self._step_s > _SHORT_STEP_S else _torch_states(self._on_cuda)
-        statistics = [buffer.clone() for buffer in self._statistics]
+        statistics = [buffer.clone() for buffer in self._statistics] if self._statistics else []
         while True:
             try:
                 loss = backward(batches if self.size is None else self.split(batches))
@@ -112,7 +112,7 @@ class MicroBatches:
 
 
 def _torch_states(on_cuda: bool) -> dict[str, Any]:
-    return generator_states() if on_cuda else {"torch": torch.get_rng_state()}
+    return generator_states() if on_cuda else {"torch": torch.default_generator.get_state()}
 
 
 def _set_states(states: dict[str, Any]) -> None:

@@ -74,3 +74,6 @@ class StagedStream:
         """Begin the data of the stage that begins, if it has its own."""
         if self._has_own_data:
             self._stream = self._make(None)
+
+
+Stream = BatchStream | StagedStream

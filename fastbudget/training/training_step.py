@@ -114,7 +114,8 @@ class TrainingStep:
         """Add up the gradient of the mean loss over all batches together; return that loss."""
         if len(batches) == 1:
             loss = self._loss_of(batches[0])
-            self.precision.scaler.scale(loss).backward()
+            scaled = self.precision.scaler.scale(loss) if self.precision.scales else loss
+            scaled.backward()
             return loss.detach()
         weights = [self.options.weight_of(batch) for batch in batches]
         whole = sum(weights)
@@ -140,6 +141,10 @@ class TrainingStep:
     def _update(self, loss: torch.Tensor, number: int, rate: float, records: StepRecords) -> bool:
         """Clip, record and step; return False when numbers that aren't finite made it skip the step."""
         skips, scales = self.options.skip_nonfinite, self.precision.scales
+        if not (skips or scales) and self.options.clip_grad_norm is None:
+            records.add(number, rate, loss, None)
+            update_within_memory(self.optimizer, self.optimizer.step)
+            return True
         if (skips or scales) and not math.isfinite(loss):
             if skips:
                 return False

@@ -80,6 +80,20 @@ def test_each_stage_trains_with_its_own_data_and_resources(tmp_path: Path) -> No
     assert (note["step"], note["stage_ended"], note["reason"], note["stage"]) == (16, "short", "targets", "long")
 
 
+def test_each_stage_chooses_anew_what_fits_the_memory(tmp_path: Path) -> None:
+    run = Run(tmp_path, micro_batch_size="auto", memory_limit_bytes=10**9)
+    chosen = []
+    choose = run.trainer._memory.choose
+
+    def watched(batches: Any, ranks: Any) -> None:
+        chosen.append(tuple(batches[0][0].shape))
+        choose(batches, ranks)
+
+    run.trainer._memory.choose = watched  # type: ignore[method-assign]
+    assert run.fit().stop_reason == "completed"
+    assert chosen == [(8, 4), (2, 16)]
+
+
 def test_a_move_is_a_checkpoint_that_begins_the_next_stage(tmp_path: Path) -> None:
     stages = [Stage(name="a", max_steps=6), Stage(name="b")]
     run = Run(tmp_path, stages=stages, max_steps=7, evaluate_every=100)

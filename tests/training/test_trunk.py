@@ -64,7 +64,12 @@ def test_a_longer_run_from_the_trunk_of_a_shorter_one(tmp_path: Path) -> None:
     kept = tmp_path / "run" / COOLED_DOWN_DIR / "step_000000000020"
     assert same(CheckpointStore(kept).load().state["model"], annealed)
     assert [record["step"] for record in steps_of(kept)] == list(range(1, 21))
-    # And once more, from the new trunk.
+    # To the same end once more: both annealed models are kept.
+    assert trainer(tmp_path / "run", max_steps=40).fit(resume="trunk").steps == 40
+    assert trainer(tmp_path / "run", max_steps=40).fit(resume="trunk").steps == 40
+    names = {path.name for path in (tmp_path / "run" / COOLED_DOWN_DIR).iterdir()}
+    assert names == {"step_000000000020", "step_000000000040", "step_000000000040_2"}
+    # And further, from the new trunk.
     assert trainer(tmp_path / "run", max_steps=50).fit(resume="trunk").steps == 50
     assert [record["step"] for record in steps_of(tmp_path / "run")] == list(range(1, 51))
 
