@@ -65,6 +65,16 @@ def rows_of(name: str) -> list[dict]:
     return rows
 
 
+def largest_error(rows: list[dict]) -> float:
+    return max((abs(row["error"]) for row in rows), default=float("nan"))
+
+
+def write(path: Path, rows: list[dict], failures: list[str]) -> None:
+    machine = {"processor": cpu_name(), "torch": torch.__version__, "threads": 1}
+    document = {"machine": machine, "failures": failures, "largest_error": largest_error(rows), "rows": rows}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--only", nargs="*", default=NAMES)
@@ -93,12 +103,10 @@ def main() -> int:
                 f"FLOPs +{row['extra_flops_share']:.1%}; search {row['search_s']} s",
                 flush=True,
             )
-    worst = max((abs(row["error"]) for row in rows), default=float("nan"))
+        if options.json:  # after each model: the search traces many steps
+            write(options.json, rows, failures)
+    worst = largest_error(rows)
     print(f"largest error {worst:.4%} over {len(rows)} choices")
-    if options.json:
-        machine = {"processor": cpu_name(), "torch": torch.__version__, "threads": 1}
-        document = {"machine": machine, "failures": failures, "largest_error": worst, "rows": rows}
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
     return 1 if failures or worst > 0.005 else 0
 
 
