@@ -1,5 +1,6 @@
 """The compiled module: one block per domain."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy.typing as npt
 
 _Labels = npt.NDArray[Any]
 _Counts = npt.NDArray[np.int64]
+_Numbers = npt.NDArray[np.float64]
 
 # counting
 def count_classes(
@@ -16,8 +18,6 @@ def add_confusion(predictions: _Labels, references: _Labels, confusion: _Counts,
 def label_range(labels: _Labels, threads: int = 0) -> tuple[int, int]: ...
 
 # ranking
-_Numbers = npt.NDArray[np.float64]
-
 def roc_area(scores: _Numbers, labels: npt.NDArray[np.uint8], threads: int = 0) -> float: ...
 def average_precision(scores: _Numbers, labels: npt.NDArray[np.uint8], threads: int = 0) -> float: ...
 def average_ranks(values: _Numbers) -> _Numbers: ...
@@ -53,6 +53,44 @@ def union_subsequences(
 # devices
 def report_cuda() -> dict[str, Any]: ...
 def default_threads() -> int: ...
+
+# statistics
+def bootstrap_sums(
+    values: _Numbers, starts: _Counts, first: int, resamples: int, seed: int, threads: int = 0
+) -> _Numbers: ...
+def bootstrap_indices(
+    values: _Numbers, starts: _Counts, first: int, resamples: int, seed: int, threads: int = 0
+) -> _Counts: ...
+def picked_sums(values: _Numbers, first: int, rounds: int, seed: int, threads: int = 0) -> _Numbers: ...
+
+class SequentialTest:
+    consumed: int
+    total: float
+    least_total: float
+    greatest_total: float
+    wealth_above: float
+    wealth_below: float
+    decision: int
+    decided_after: int
+
+    def __init__(
+        self,
+        *,
+        weights: _Numbers,
+        low: _Numbers,
+        high: _Numbers,
+        expected: _Numbers,
+        seed: int,
+        bet_fractions: Sequence[float],
+        bet_shares: Sequence[float],
+        threshold: float,
+        margin_low: float,
+        margin_high: float,
+    ) -> None: ...
+    def order(self) -> _Counts: ...
+    def consume(self, values: _Numbers) -> None: ...
+    def lower_bound(self) -> float: ...
+    def upper_bound(self) -> float: ...
 
 # allocator
 def replay_allocations(
