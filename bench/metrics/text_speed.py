@@ -30,7 +30,7 @@ from sacrebleu.metrics import BLEU, CHRF
 import fastbudget as fb
 from fastbudget.hardware import cpu_name, usable_cpus
 
-WORDS = " ".join(topics.topics.values()).split()
+WORDS = [word for word in " ".join(topics.topics.values()).split() if word.isascii()]
 
 
 def made_pairs(n, length, seed=0):

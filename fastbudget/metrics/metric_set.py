@@ -71,10 +71,12 @@ class MetricSet:
 
     def merge(self, a: States, b: States) -> States:
         """Return the states of both sets of examples."""
-        return {
-            self._state_of[name]: metric.merge(*(s[self._state_of[name]] for s in (a, b)))
-            for name, metric in self.metrics.items()
-        }
+        merged: States = {}
+        for name, metric in self.metrics.items():
+            key = self._state_of[name]
+            if key not in merged:
+                merged[key] = metric.merge(a[key], b[key])
+        return merged
 
     def result(self, states: States) -> dict[str, Any]:
         """Return every metric's value by name."""

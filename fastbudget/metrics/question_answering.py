@@ -17,7 +17,7 @@ from .metric_protocol import FloatArray
 from .registered import register
 from .row_metrics import MeanMetric
 from .text_batches import TextBatch, TextMetric, f_score
-from .tokenizers import _spaced, without_spaces
+from .tokenizers import spaced, without_spaces
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -30,7 +30,7 @@ def normalized_answer(text: str) -> str:
 
 def _words(texts: list[str]) -> list[str]:
     normalized = [normalized_answer(text) for text in texts]
-    return [_spaced(text) if without_spaces([text]) else text for text in normalized]
+    return [spaced(text) if without_spaces([text]) else text for text in normalized]
 
 
 @register("exact_match", task="question_answering")

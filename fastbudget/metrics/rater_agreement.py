@@ -27,11 +27,10 @@ def cohen_kappa(first: Any, second: Any) -> float:
     a, b = list(first), list(second)
     if len(a) != len(b) or not a:
         raise InvalidInputError(f"cohen_kappa needs two ratings of each of some items, got {len(a)} and {len(b)}.")
-    table = _counts([list(pair) for pair in zip(a, b, strict=True)])
-    observed = float(np.mean([x == y for x, y in zip(a, b, strict=True)]))
-    categories = sorted({*a, *b}, key=str)
+    categories = {*a, *b}
+    observed = sum(x == y for x, y in zip(a, b, strict=True)) / len(a)
     chance = sum(a.count(category) * b.count(category) for category in categories) / len(a) ** 2
-    return _beyond_chance(observed, chance, table)
+    return _beyond_chance(observed, chance)
 
 
 def fleiss_kappa(ratings: Any) -> float:
@@ -54,7 +53,7 @@ def fleiss_kappa(ratings: Any) -> float:
     raters = len(rows[0])
     observed = float(((counts**2).sum(1) - raters).mean() / (raters * (raters - 1)))
     chance = float(np.square(counts.sum(0) / counts.sum()).sum())
-    return _beyond_chance(observed, chance, counts)
+    return _beyond_chance(observed, chance)
 
 
 def krippendorff_alpha(ratings: Any, level: Level = "nominal") -> float:
@@ -103,7 +102,7 @@ def _counts(rows: list[list[Any]], categories: list[Any] | None = None) -> npt.N
     return np.array([[row.count(category) for category in known] for row in rows], np.float64)
 
 
-def _beyond_chance(observed: float, chance: float, counts: npt.NDArray[np.float64]) -> float:
-    if counts.shape[1] < 2:
+def _beyond_chance(observed: float, chance: float) -> float:
+    if chance > 1 - 1e-12:
         raise InvalidInputError("Agreement is undefined: every rating is the same.")
     return (observed - chance) / (1 - chance)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InvalidInputError
+from ..stats import bootstrap_sums
 from .metric_protocol import FloatArray
 
 _RESAMPLES = 2000
@@ -18,9 +19,13 @@ _MOST_READS = 200_000_000
 _FEWEST_RESAMPLES = 200
 
 
+def _resamples(units: int, most: int = _RESAMPLES) -> int:
+    return max(_FEWEST_RESAMPLES, min(most, _MOST_READS // max(1, units)))
+
+
 def _draws(units: int, seed: int, resamples: int = _RESAMPLES) -> Iterator[npt.NDArray[np.int64]]:
     generator = np.random.default_rng(seed)
-    for _ in range(max(_FEWEST_RESAMPLES, min(resamples, _MOST_READS // max(1, units)))):
+    for _ in range(_resamples(units, resamples)):
         yield generator.integers(0, units, units)
 
 
@@ -60,15 +65,17 @@ def resampled_sums_interval(
         confidence: Between 0 and 1.
         seed: Of the generator.
     """
-    units: FloatArray = np.column_stack([rows, np.ones(len(rows))])
-    if groups is not None:
-        member = _members(groups, len(rows))
-        units = np.stack([np.bincount(member, np.asarray(column, np.float64)) for column in units.T], axis=1)
-    draws = _draws(len(units), seed)
-    sums: FloatArray = np.stack([np.bincount(drawn, minlength=len(units)) @ units for drawn in draws])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.asarray(statistic(sums), np.float64)
-    return _ends(values, value, confidence)
+
+    def defined(sums: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.asarray(statistic(sums), np.float64)
+        return np.where(np.isnan(values), value, values)  # such a resample says nothing either way
+
+    units = np.column_stack([np.nan_to_num(rows), np.ones(len(rows))])
+    found = bootstrap_sums(
+        units, defined, clusters=groups, confidence=confidence, resamples=_resamples(len(units)), seed=seed
+    )
+    return min(found.low, value), max(found.high, value)
 
 
 def resampled_rows_interval(

@@ -104,7 +104,7 @@ def _interval(
         differences = sign * (metric.per_example(clean, references) - metric.per_example(changed, references))
         return resampled_sums_interval(
             differences[:, None],
-            lambda sums: np.asarray(sums[:, 0] / sums[:, 1]),
+            lambda sums: np.asarray(sums[..., 0] / sums[..., 1]),
             drop,
             confidence=confidence,
             seed=seed,

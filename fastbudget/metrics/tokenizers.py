@@ -79,7 +79,7 @@ def native_rule(tokenizer: str) -> tuple[str, bool]:
 def prepared(texts: list[str], tokenizer: str) -> list[str]:
     """Return texts of which the native rule makes the tokenizer's tokens."""
     if tokenizer == "auto":
-        return [text if text.isascii() else _spaced(text) for text in texts]
+        return [text if text.isascii() else spaced(text) for text in texts]
     if tokenizer == "rouge_score":
         return [text if text.isascii() else text.lower() for text in texts]
     if tokenizer not in TOKENIZERS:
@@ -88,7 +88,8 @@ def prepared(texts: list[str], tokenizer: str) -> list[str]:
     return texts
 
 
-def _spaced(text: str) -> str:
+def spaced(text: str) -> str:
+    """Return the text lowercase, its words and the characters of unspaced scripts between spaces."""
     text = unicodedata.normalize("NFC", text.lower()).translate(_SEPARATORS)
     return "".join(_with_spaces(text)) if _FIRST_OF_UNSPACED.search(text) else text
 
