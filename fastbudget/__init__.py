@@ -22,6 +22,8 @@ _SOURCES = {
     "ConfigurationError": "core",
     "DataFileError": "core",
     "EvaluationRecord": "evaluation",
+    "EvaluationStore": "store",
+    "EvaluationStoreError": "core",
     "FastbudgetError": "core",
     "InferenceEstimate": "cost",
     "Interval": "core",
@@ -31,6 +33,8 @@ _SOURCES = {
     "LaunchConfig": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
+    "OutOfMemoryError": "core",
+    "RankFailedError": "core",
     "Plan": "cost",
     "RunDirectoryError": "core",
     "SaveError": "core",
@@ -38,15 +42,20 @@ _SOURCES = {
     "Trainer": "training",
     "TrainingJob": "cost",
     "TrainingResult": "training",
+    "Tier": "evaluation",
     "TransformerEstimate": "cost",
+    "Verdict": "evaluation",
     "calibrate": "cost",
     "check_claim": "cost",
     "checkpoint_interval": "core",
+    "compare": "evaluation",
+    "compare_many": "evaluation",
     "compute_optimal": "cost",
     "estimate": "cost",
     "estimate_inference": "cost",
     "estimate_transformer": "cost",
     "evaluate": "evaluation",
+    "evaluation": "evaluation",
     "export": "inference",
     "job_cost": "cost",
     "load_artifact": "inference",
@@ -55,14 +64,17 @@ _SOURCES = {
     "read_launch_config": "cost",
     "run": "workflow",
     "stats": "stats",
+    "store": "store",
     "training": "training",
 }
 
 __all__ = sorted([*_SOURCES, "__version__"])
 
 if TYPE_CHECKING:
+    from . import evaluation as evaluation
     from . import metrics as metrics
     from . import stats as stats
+    from . import store as store
     from . import training as training
     from .budget import BudgetGuard as BudgetGuard
     from .budget import SharedBudget as SharedBudget
@@ -73,11 +85,14 @@ if TYPE_CHECKING:
     from .core import CheckpointError as CheckpointError
     from .core import ConfigurationError as ConfigurationError
     from .core import DataFileError as DataFileError
+    from .core import EvaluationStoreError as EvaluationStoreError
     from .core import FastbudgetError as FastbudgetError
     from .core import Interval as Interval
     from .core import InvalidInputError as InvalidInputError
     from .core import MissingExtraError as MissingExtraError
     from .core import NonFiniteLossError as NonFiniteLossError
+    from .core import OutOfMemoryError as OutOfMemoryError
+    from .core import RankFailedError as RankFailedError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError
     from .core import checkpoint_interval as checkpoint_interval
@@ -102,10 +117,15 @@ if TYPE_CHECKING:
     from .cost import plan as plan
     from .cost import read_launch_config as read_launch_config
     from .evaluation import EvaluationRecord as EvaluationRecord
+    from .evaluation import Tier as Tier
+    from .evaluation import Verdict as Verdict
+    from .evaluation import compare as compare
+    from .evaluation import compare_many as compare_many
     from .evaluation import evaluate as evaluate
     from .inference import Artifact as Artifact
     from .inference import export as export
     from .inference import load_artifact as load_artifact
+    from .store import EvaluationStore as EvaluationStore
     from .training import Trainer as Trainer
     from .training import TrainingResult as TrainingResult
     from .workflow import run as run

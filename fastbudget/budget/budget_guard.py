@@ -13,13 +13,15 @@ from ..checkpoint import CheckpointStore
 from ..core.budget import Budget
 from ..core.clock import Clock, SystemClock
 from ..core.errors import BudgetSpent, InvalidInputError
+from ..core.units import SECONDS_PER_HOUR
 from .finish_reserve import FinishReserve
-from .ledger import Ledger
+from .ledger import Ledger, nanosecond_clock
 from .ledger_record import read_ledger
 from .metric_log import MetricLog
 from .rank_agreement import FollowingLedger, RankAgreement, find_ranks, is_sharded
 from .shared_budget import SharedBudget
 from .spending import spend_summary
+from .step_forecast import StepForecast
 from .stop_signals import StopSignals
 
 T = TypeVar("T")
@@ -54,7 +56,7 @@ class BudgetGuard:
         started_at: Seconds since the epoch from which time is billed; None: when the block opens.
         store: Where `checkpoint` saves; None: a store in ``run_dir`` that keeps the last two.
         final_evaluations: Evaluations the loop will make after it stops, in units of the measured ones.
-        cool_down_share: Share of the budget left at which `should_cool_down` turns true.
+        cool_down_share: Share of what training may use, left, at which `should_cool_down` turns true.
         shared: A budget that this run shares with others; both hold.
         on_exhausted: Command that the watchdog runs once the budget is spent, also after a SIGKILL: a list of
             arguments, or a string for the shell. It runs as soon as the guard closes. Its exit status goes into the
@@ -88,6 +90,7 @@ class BudgetGuard:
         if grace_s is not None and grace_s < 0:
             raise InvalidInputError(f"grace_s must not be negative, got {grace_s}.")
         self._wall = (clock or SystemClock()).wall
+        self._now_ns = nanosecond_clock(clock)
         if started_at is not None and started_at > self._wall():
             raise InvalidInputError(f"started_at must not lie in the future, got {started_at}.")
         self._ranks: RankAgreement | None = find_ranks()
@@ -104,14 +107,18 @@ class BudgetGuard:
         self._cool_down_share, self._tick_s, self._clock = cool_down_share, tick_s, clock
         self._grace_s = grace_s
         self._reserve = FinishReserve(final_evaluations)
+        self._forecast = StepForecast()
         self._signals = StopSignals(self._on_signal)
         self._ledger: Ledger | None = None
         self._metric_log: MetricLog | None = None
-        self._limit_s = self.limit.seconds
+        # The whole budget as wall seconds of these devices; and up to where this session may bill, after earlier ones.
+        self._whole_s = self._limit_s = self.limit.seconds
         self._saved_at_s = 0.0
         self._look_again_ns = 0
         self._elsewhere_ns = 0
         self._may_abandon = False
+        self._step_began_ns = 0
+        self._at_looks: list[Callable[[], None]] = []
 
     # -- the clock -------------------------------------------------------------------------------------------------
 
@@ -139,9 +146,9 @@ class BudgetGuard:
             except Exception as error:
                 self._ranks.from_rank_0(error)
                 raise
-            self._ranks.from_rank_0((opened.spent_s(), self._limit_s))
+            self._ranks.from_rank_0((opened.spent_s(), self._limit_s, self._whole_s))
             return opened
-        before_s, self._limit_s = self._ranks.from_rank_0(None)
+        before_s, self._limit_s, self._whole_s = self._ranks.from_rank_0(None)
         return FollowingLedger(
             self.run_dir,
             num_devices=self.num_devices,
@@ -164,10 +171,15 @@ class BudgetGuard:
         )
         if self._shared is not None:
             try:
-                self._limit_s = self._shared.reserve(self.run_dir, self.limit.seconds, self.num_devices)
+                self._whole_s = self._shared.reserve(self.run_dir, self.limit.seconds, self.num_devices)
             except BaseException:
                 ledger.close("error: BudgetTooSmallError")
                 raise
+        self._limit_s = self._whole_s
+        wall_s, device_s = ledger.before.total_billed_s, ledger.before.device_hours * SECONDS_PER_HOUR
+        if wall_s:  # earlier sessions may have held another number of devices
+            own = self.budget.in_seconds(self.num_devices, used_device_s=device_s, used_s=wall_s)
+            self._limit_s = wall_s + min(own.seconds, self._whole_s - device_s / self.num_devices)
         return ledger
 
     @property
@@ -187,7 +199,7 @@ class BudgetGuard:
         try:
             ledger.close(self.stop_reason or "completed")
         finally:
-            self._ledger = None
+            self._ledger, self._look_again_ns = None, 0
             if self._metric_log is not None:
                 self._metric_log.close()
             if self._shared is not None and (self._ranks is None or self._ranks.rank == 0):
@@ -218,6 +230,11 @@ class BudgetGuard:
         return self._ledger.spent_s() if self._ledger else read_ledger(self.run_dir).total_billed_s
 
     @property
+    def spent_device_hours(self) -> float:
+        """Billed device-hours, over all sessions of the run."""
+        return self._ledger.device_hours() if self._ledger else read_ledger(self.run_dir).device_hours
+
+    @property
     def left_s(self) -> float:
         """Wall seconds left; negative when overspent."""
         return self._limit_s - self.spent_s
@@ -225,7 +242,7 @@ class BudgetGuard:
     @property
     def fraction_left(self) -> float:
         """Share of the budget left, in [0, 1]."""
-        return min(1.0, max(0.0, self.left_s / self._limit_s))
+        return min(1.0, max(0.0, self.left_s / self._whole_s))
 
     @property
     def reserve_s(self) -> float:
@@ -248,13 +265,22 @@ class BudgetGuard:
     @property
     def fraction_used(self) -> float:
         """Share spent of what training may use, which is the budget less the reserve; in [0, 1]."""
-        usable = self._limit_s - self._reserve.upper_s(1.5) - self._kept_s
-        return min(1.0, max(0.0, self.spent_s / usable)) if usable > 0 else 1.0
+        kept = self._reserve.upper_s(1.5) + self._kept_s
+        usable = self._whole_s - kept
+        return min(1.0, max(0.0, 1 - (self.left_s - kept) / usable)) if usable > 0 else 1.0
 
     @property
     def should_cool_down(self) -> bool:
-        """Whether so little is left that the learning rate should fall now."""
-        return self.fraction_left <= self._cool_down_share
+        """Whether so little is left, after the reserve, that the learning rate should fall now."""
+        return 1 - self.fraction_used <= self._cool_down_share
+
+    @property
+    def steps_left(self) -> float | None:
+        """Steps that still fit, evaluations and saves between them included; None before a few were taken.
+
+        As of the last look at the clock, a few times a second, and the same on all ranks.
+        """
+        return self._forecast.left(self._open_ledger().steps)
 
     @property
     def typical_step_s(self) -> float | None:
@@ -280,6 +306,8 @@ class BudgetGuard:
 
     def may_continue(self) -> bool:
         """Whether one more step fits. Sets `stop_reason` when not: ``budget``, ``sigint`` or ``sigterm``."""
+        if self._ranks is None and self._now_ns() < self._look_again_ns and self.stop_reason is None:
+            return True
         ledger = self._open_ledger()
         if ledger.phase in ("init", "idle"):
             ledger.enter("train")
@@ -297,13 +325,15 @@ class BudgetGuard:
         """Decide, and say when to look again: after a tick, or when the end may have come."""
         ledger = self._open_ledger()
         ledger.tick()
-        if self._metric_log is not None:
-            self._metric_log.flush()
+        for function in self._at_looks:
+            function()
         left_s, reserve_s = self.left_s, self.reserve_s
         if self.stop_reason is None and left_s < reserve_s and (self._ranks is None or self._ranks.rank == 0):
             self.stop_reason = "budget"
+        steps_left = self._forecast.look(now_ns / 1e9, left_s - reserve_s, ledger.steps)
         if self._ranks is not None:
-            agreed = self._ranks.agree(self.stop_reason, left_s - reserve_s, self.typical_step_s)
+            agreed = self._ranks.agree(self.stop_reason, left_s - reserve_s, self.typical_step_s, steps_left)
+            self._forecast.set(self._ranks.steps_left, ledger.steps)
             if agreed is None:  # a signal that came meanwhile waits for the next agreement
                 return True
             self.stop_reason = agreed
@@ -333,38 +363,56 @@ class BudgetGuard:
                 ledger.count_step()
                 begun = ended
         finally:
+            self._look_again_ns = 0
             if self._ledger is not None and ledger.phase == "train":
                 ledger.enter("idle")
 
     @contextmanager
     def timed_step(self) -> Iterator[None]:
         """Measure one step of a loop that doesn't use `steps`. Saves and evaluations inside don't count to it."""
-        ledger = self._open_ledger()
-        self._elsewhere_ns = 0
-        begun = ledger.now_ns()
+        self._open_ledger()
+        self.begin_step()
         yield
-        self._reserve.steps.add((ledger.now_ns() - begun - self._elsewhere_ns) / 1e9)
-        ledger.count_step()
+        self.end_step()
+
+    def begin_step(self) -> None:
+        """Begin to measure a step; see `timed_step`, which costs a microsecond more."""
+        self._elsewhere_ns = 0
+        self._step_began_ns = self._now_ns()
+
+    def end_step(self) -> float:
+        """Measure and count the step begun; return its seconds."""
+        seconds = (self._now_ns() - self._step_began_ns - self._elsewhere_ns) / 1e9
+        self._reserve.steps.add(seconds)
+        self._open_ledger().count_step()
+        return seconds
+
+    def at_looks(self, function: Callable[[], None]) -> None:
+        """Have a function called between steps a few times a second, whenever the guard looks at the clock."""
+        self._at_looks.append(function)
 
     def log(self, **values: Any) -> None:
         """Write numbers measured in a step to ``step_metrics.jsonl``, within a tick: a list append now."""
         if self._metric_log is None:
             self._metric_log = MetricLog(self.run_dir / STEP_METRICS_FILE)
+            self.at_looks(self._metric_log.flush)
         self._metric_log.add((self._open_ledger().steps, values))
 
     @contextmanager
-    def phase(self, name: str, *, learn: bool = True) -> Iterator[None]:
+    def phase(self, name: str, *, learn: bool = True, abandon: bool = True) -> Iterator[None]:
         """Bill the block as ``evaluate`` or ``checkpoint``, for a loop that does these by itself.
 
         Args:
             name: The phase.
             learn: Whether its duration says how long the next one takes.
+            abandon: Whether it may be left in the middle when the budget ends.
         """
         ledger = self._open_ledger()
         before = ledger.phase
         ledger.enter(name)
         start = ledger.now_ns()
-        self._may_abandon = True
+        # Other ranks wait for rank 0, and end with it.
+        self._may_abandon = abandon and (self._ranks is None or self._ranks.rank == 0)
         try:
             yield
             self._may_abandon = False
@@ -374,25 +422,33 @@ class BudgetGuard:
                 ledger.measured(name, seconds)
         finally:
             self._may_abandon = False
-            self._elsewhere_ns += ledger.now_ns() - start
+            elsewhere_ns = ledger.now_ns() - start
+            self._elsewhere_ns += elsewhere_ns
+            self._forecast.add_aside(elsewhere_ns / 1e9)
             self._look_again_ns = 0
             ledger.enter(before)
 
-    def evaluate(self, function: Callable[[], T], *, typical: bool = True) -> T:
+    def evaluate(self, function: Callable[[], T], *, typical: bool = True, abandon: bool = True) -> T:
         """Call ``function`` and bill its time as evaluation.
 
         Args:
             function: Evaluates.
             typical: Whether its duration says how long the others take; not so for a final one on more data.
+            abandon: Whether it may be left in the middle when the budget ends; not so where ranks work in step.
 
         Raises:
             BudgetSpent: the budget ended meanwhile; the guard's block ends with it, so it needs no handling.
         """
-        with self.phase("evaluate", learn=typical):
+        with self.phase("evaluate", learn=typical, abandon=abandon):
             return function()
 
     def checkpoint(
-        self, state: Mapping[str, Any], metrics: Mapping[str, float] | None = None, *, step: int | None = None
+        self,
+        state: Mapping[str, Any],
+        metrics: Mapping[str, float] | None = None,
+        *,
+        step: int | None = None,
+        store: CheckpointStore | None = None,
     ) -> Path:
         """Save durably and bill the time as checkpointing.
 
@@ -402,25 +458,23 @@ class BudgetGuard:
             state: Nested mapping of tensors and plain data; see `CheckpointStore.save`.
             metrics: Measured on this state.
             step: Defaults to one after the newest.
+            store: Where to; None: the guard's.
 
         Raises:
             BudgetSpent: as in `evaluate`; what was saved before is intact.
         """
-        ranks = self._ranks
-        with self.phase("checkpoint", learn=True):
+        ranks, store = self._ranks, store or self.store
+        sharded = ranks is not None and is_sharded(state)  # then all write together or not at all
+        with self.phase("checkpoint", abandon=not sharded):
             if step is None:
-                step = self._next_step() if ranks is None or ranks.rank == 0 else 0
+                step = _next_step(store) if ranks is None or ranks.rank == 0 else 0
                 step = step if ranks is None else int(ranks.from_rank_0(step))
-            if ranks is None or ranks.rank == 0 or is_sharded(state):
-                path = self.store.save(step, state, metrics)
+            if ranks is None or sharded:
+                path = store.save(step, state, metrics)
             else:
-                path = self.store.directory / f"step_{step:012d}"
+                path = ranks.done_by_rank_0(lambda: store.save(step, state, metrics))
         self.saved()
         return path
-
-    def _next_step(self) -> int:
-        existing = self.store.paths()
-        return int(existing[-1].name.split("_")[1]) + 1 if existing else 0
 
     def expect(self, name: str, seconds: float) -> None:
         """Tell how long the first ``evaluate`` or ``checkpoint`` may take, to keep it back before any is seen."""
@@ -436,7 +490,16 @@ class BudgetGuard:
         self._open_ledger().saved()
         self._saved_at_s = self.spent_s
 
+    def note(self, **note: Any) -> None:
+        """Write something that happened into the ledger, beside the spending; plain data by name."""
+        self._open_ledger().note(note)
+
     def spend(self) -> dict[str, Any]:
         """Return what the run has spent: seconds by phase, device-hours, money where a price is known."""
         record = read_ledger(self.run_dir) if self._ledger is None else self._ledger.record()
         return spend_summary(record, self.budget, self.num_devices)
+
+
+def _next_step(store: CheckpointStore) -> int:
+    existing = store.paths()
+    return int(existing[-1].name.split("_")[1]) + 1 if existing else 0

@@ -6,6 +6,8 @@ import fcntl
 import os
 import time
 import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +26,6 @@ from .watchdog.shared_state import (
     TERMINATE_AT_GRACE,
     WRITE_ERROR,
     SharedState,
-    now_ns,
 )
 from .watchdog_process import WatchdogProcess
 
@@ -33,6 +34,13 @@ UNBILLED_PHASES = ("init", "export", "report")
 
 # How long the watchdog of a dead process may take to write its last lines on a slow disk, and a killed one to die.
 _HANDOVER_S, _DYING_S = 30.0, 1.0
+
+
+def nanosecond_clock(clock: Clock | None) -> Callable[[], int]:
+    """Return the ledger's clock: the one it shares with the watchdog, or a test's."""
+    if clock is not None:
+        return lambda: round(clock.monotonic() * 1e9)
+    return partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)  # `now_ns` without a Python frame: it's asked every step
 
 
 class Ledger:
@@ -74,6 +82,7 @@ class Ledger:
         self.run_dir, self.num_devices, self.tick_s = run_dir, num_devices, tick_s
         self.grace_s = tick_s if grace_s is None else grace_s
         self._on_exhausted, self._clock = on_exhausted, clock
+        self._now_ns = nanosecond_clock(clock)
         self._opened_ns = self.now_ns()  # opening takes time too
         self._path = run_dir / LEDGER_FILE
         self._watchdog: WatchdogProcess | None = None
@@ -216,7 +225,7 @@ class Ledger:
 
     def now_ns(self) -> int:
         """Return the clock's time."""
-        return now_ns() if self._clock is None else round(self._clock.monotonic() * 1e9)
+        return self._now_ns()
 
     def set_limit(self, total_s: float, *, terminate: bool = False) -> None:
         """Have the watchdog end this process and its descendants once so many seconds are billed, over all sessions.
@@ -285,6 +294,10 @@ class Ledger:
         """Note that the work so far is durable: a crash no longer loses it."""
         self._write("saved", **self._spent())
 
+    def note(self, note: Mapping[str, Any]) -> None:
+        """Write down something that happened, beside the spending."""
+        self._write("note", session=self.session, note=dict(note))
+
     def _spent(self) -> dict[str, Any]:
         seconds = self._state.seconds_by_phase(self.now_ns())
         return {"session": self.session, "seconds": seconds, "steps": self.steps}
@@ -316,7 +329,7 @@ class Ledger:
 
 
 # The program had the chance to save before it closed the session.
-_SAVED_AT_THE_END = ("completed", "budget", "sigint", "sigterm")
+_SAVED_AT_THE_END = ("completed", "budget", "target", "patience", "devices", "sigint", "sigterm")
 
 
 def _runs(pid: int) -> bool:

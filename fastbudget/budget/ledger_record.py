@@ -24,9 +24,9 @@ _WORK = ("init", "train", "evaluate", "checkpoint")
 class SessionRecord:
     """One process's part of a run: from opening its ledger to its close or death.
 
-    ``reason`` is how it ended: ``completed``, ``budget``, ``sigint``, ``sigterm``, ``error: NAME``, ``killed`` (it died
-    without a word), ``deadline`` (the watchdog killed it), ``machine lost`` (the watchdog died too); None while it
-    runs.
+    ``reason`` is how it ended: ``completed``, ``budget``, ``target``, ``patience``, ``devices``, ``sigint``,
+    ``sigterm``, ``error: NAME``, ``killed`` (it died without a word), ``deadline`` (the watchdog killed it), ``machine
+    lost`` (the watchdog died too); None while it runs. ``notes`` is what the program had written down, with ``at``.
     """
 
     number: int
@@ -44,6 +44,7 @@ class SessionRecord:
     lost_s: dict[str, float] = field(default_factory=dict)
     unrecorded_s: float = 0.0
     unbilled_s: dict[str, float] = field(default_factory=dict)
+    notes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def billed_s(self) -> dict[str, float]:
@@ -151,6 +152,9 @@ class LedgerRecord:
         if event == "lost":
             session.lost_s = {str(phase): float(seconds) for phase, seconds in line["seconds"].items()}
             session.unrecorded_s = float(line["unrecorded_s"])
+            return
+        if event == "note":
+            session.notes.append({"at": line["at"], **line["note"]})
             return
         # Seconds are all of the session's so far: a damaged line takes nothing with it.
         session.spent_s = {str(phase): float(seconds) for phase, seconds in line["seconds"].items()}

@@ -45,6 +45,7 @@ def ledger_summary(record: LedgerRecord) -> dict[str, Any]:
                 "steps": session.steps,
                 "billed_s": session.total_billed_s,
                 "device_hours": session.device_hours,
+                "notes": session.notes,
                 "seconds_by_phase": session.billed_s,
             }
             for session in record.session_records

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import calibrate, env, estimate, hardware, ledger, plan, run
+from . import calibrate, compare, env, estimate, eval, hardware, ledger, plan, run, store, train
 
 app = typer.Typer(
     name="fastbudget",
@@ -17,9 +17,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run", help=run.HELP, epilog=run.EPILOG)(run.run_command)
+app.command("train", help=train.HELP, epilog=train.EPILOG)(train.train_command)
 app.command("calibrate", help=calibrate.HELP, epilog=calibrate.EPILOG)(calibrate.calibrate_command)
 app.command("estimate", help=estimate.HELP, epilog=estimate.EPILOG)(estimate.estimate_command)
 app.command("plan", help=plan.HELP, epilog=plan.EPILOG)(plan.plan_command)
+app.command("eval", help=eval.HELP, epilog=eval.EPILOG)(eval.eval_command)
+app.command("compare", help=compare.HELP, epilog=compare.EPILOG)(compare.compare_command)
+app.add_typer(store.app, name="store")
 app.command("ledger", help=ledger.HELP, epilog=ledger.EPILOG)(ledger.ledger_command)
 app.command("hardware", help=hardware.HELP, epilog=hardware.EPILOG)(hardware.hardware_command)
 app.command("env", help=env.HELP, epilog=env.EPILOG)(env.env_command)

@@ -61,17 +61,25 @@ class Budget:
                 "or use gpu_hours or wall_hours."
             )
 
-    def in_seconds(self, num_devices: int = 1) -> BudgetInSeconds:
+    def in_seconds(self, num_devices: int = 1, *, used_device_s: float = 0.0, used_s: float = 0.0) -> BudgetInSeconds:
         """Return the wall seconds a run holding ``num_devices`` devices may last, and which limit rules.
+
+        Args:
+            num_devices: Held from now on.
+            used_device_s: Device-seconds spent before, perhaps on another number of devices: only what is left of the
+                limits counts, and may be negative.
+            used_s: Wall seconds spent before.
 
         Raises:
             InvalidInputError: fewer than one device, or energy is limited and the power unknown.
         """
         if num_devices < 1:
             raise InvalidInputError(f"num_devices must be at least 1, got {num_devices}.")
-        limits = {name: seconds / num_devices for name, seconds in self.limits_in_device_seconds().items()}
+        limits = {
+            name: (seconds - used_device_s) / num_devices for name, seconds in self.limits_in_device_seconds().items()
+        }
         if self.wall_hours is not None:
-            limits["wall_hours"] = self.wall_hours * _SECONDS_PER_HOUR
+            limits["wall_hours"] = self.wall_hours * _SECONDS_PER_HOUR - used_s
         ruling = min(limits, key=lambda name: limits[name])
         return BudgetInSeconds(limits[ruling], ruling)
 

@@ -48,8 +48,20 @@ class DataFileError(FastbudgetError, OSError):
     """A data file can't be read, or changed while it was being read."""
 
 
+class EvaluationStoreError(FastbudgetError, RuntimeError):
+    """An evaluation store can't be used: it is damaged, of another program or a newer version, or locked."""
+
+
 class NonFiniteLossError(FastbudgetError, ArithmeticError):
     """The loss became NaN or infinite."""
+
+
+class RankFailedError(FastbudgetError, RuntimeError):
+    """Another rank of a distributed run failed, which ended this one; that rank's stderr has the traceback."""
+
+
+class OutOfMemoryError(FastbudgetError, RuntimeError):
+    """A step or an evaluation doesn't fit the memory even one sample at a time; the message says what would help."""
 
 
 class MissingExtraError(FastbudgetError, ImportError):

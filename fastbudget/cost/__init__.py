@@ -2,10 +2,12 @@
 
 from .allocator.allocator_settings import AllocatorConfig
 from .allocator.allocator_simulation import AllocatorReplay, simulate_allocator
+from .batch_search import fewest
 from .calibration.measurement import calibrate
 from .claims.claim import Claim
 from .claims.claim_checking import ClaimReport, check_claim
 from .claims.findings import Finding
+from .device_memory import MARGIN, on_device
 from .estimation import Estimate, estimate
 from .inference.inference_estimation import InferenceEstimate, estimate_inference
 from .inference.replica_speed import BatchSpeed
@@ -20,11 +22,14 @@ from .planner.launch_config import LaunchConfig
 from .planner.launch_reading import read_launch_config
 from .planner.planned import NearestMiss, Plan
 from .planner.planning import plan
+from .recompute_search import RecomputeChoice, smallest_recompute
 from .runtime.calibration import Calibration
 from .runtime.operation_times import OperationTimes
 from .runtime.step_time import StepTime, estimate_step_time
 from .trace.allocation_log import CATEGORIES, PHASES, AllocationLog
+from .trace.layer_recompute import recomputed_layers, running_statistics
 from .trace.measured_memory import measure_step
+from .trace.model_blocks import find_blocks
 from .trace.operation_table import OperationTable
 from .trace.tracing import Trace, trace_step
 from .transformer.compute_allocation import ComputeAllocation, compute_optimal
@@ -36,6 +41,7 @@ from .transformer.transformer_shape import TransformerShape
 
 __all__ = [
     "CATEGORIES",
+    "MARGIN",
     "PHASES",
     "AllocationLog",
     "AllocatorConfig",
@@ -60,6 +66,7 @@ __all__ = [
     "OperationTimes",
     "PeakTensor",
     "Plan",
+    "RecomputeChoice",
     "StageMemory",
     "StepTime",
     "Trace",
@@ -76,12 +83,18 @@ __all__ = [
     "estimate_inference",
     "estimate_step_time",
     "estimate_transformer",
+    "fewest",
+    "find_blocks",
     "job_cost",
     "known_presets",
     "measure_step",
+    "on_device",
     "plan",
     "read_launch_config",
     "read_transformer",
+    "recomputed_layers",
+    "running_statistics",
     "simulate_allocator",
+    "smallest_recompute",
     "trace_step",
 ]

@@ -1,4 +1,4 @@
-"""The largest batch that fits."""
+"""The largest batch, or the smallest count of anything, that fits."""
 
 from __future__ import annotations
 
@@ -36,3 +36,29 @@ def largest_batch(fits: Callable[[int], bool], start: int) -> int:
         else:
             high = middle
     return low
+
+
+def fewest(fits: Callable[[int], bool], guess: int, most: int) -> int:
+    """Return the smallest count from 1 on that fits, ``most`` if none does; what fits with few fits with more.
+
+    Looks near the guess first, then ever further away, then between.
+
+    Args:
+        fits: Whether a count suffices; asked as rarely as can be.
+        guess: Where to begin.
+        most: The largest count.
+    """
+    low, high = 0, most  # low doesn't fit; high does, or is all there is
+    count, stride = max(1, min(guess, most)), 1
+    if fits(count):
+        while count > low and fits(count):
+            high, count, stride = count, count - stride, 2 * stride
+        low = max(low, count)
+    else:
+        while count < most and not fits(count):
+            low, count, stride = count, count + stride, 2 * stride
+        high = min(most, count)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high

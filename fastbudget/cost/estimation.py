@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from os import PathLike
@@ -104,7 +104,7 @@ def estimate(
     sharding: str = "none",
     offload: str = "none",
     grad_accumulation: int = 1,
-    recompute: str = "none",
+    recompute: str | Sequence[str] = "none",
     mode: str = "train",
     loss: Loss | None = None,
     allocator: AllocatorConfig | None = None,
@@ -134,8 +134,8 @@ def estimate(
         sharding: ``"none"`` (DDP), ``"zero1"``, ``"zero2"`` or ``"zero3"`` (fully sharded, FSDP2).
         offload: ``"optimizer"`` keeps optimizer states on the host.
         grad_accumulation: micro-batches per optimizer step.
-        recompute: ``"none"``, ``"module"`` (the model's own ``gradient_checkpointing_enable``) or ``"full"``
-            (each repeated block).
+        recompute: ``"none"``, ``"module"`` (the model's own ``gradient_checkpointing_enable``), ``"full"``
+            (each repeated block), or names of submodules, or of their classes, to recompute.
         mode: ``"train"``; ``"infer"`` (evaluation mode, no gradients); ``"decode"`` (for generating models of
             ``transformers``: the inputs are the prompt, the step is the token after it with a key-value
             cache, which counts as a buffer; memory covers both).

@@ -47,3 +47,15 @@ def cpu_features() -> list[str]:
 def usable_cpus() -> int:
     """Return how many CPUs this process may run on."""
     return len(os.sched_getaffinity(0))
+
+
+def memory_bytes() -> int:
+    """Return the memory this process may use: the machine's, or its control group's limit where that is lower."""
+    installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [installed]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limits.append(int(Path(path).read_text()))
+        except (OSError, ValueError):  # no control groups of that version; "max"
+            continue
+    return min(limits)

@@ -4,152 +4,184 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Hashable
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InvalidInputError
-from ..stats import bootstrap_ratio
-from .arrays import to_numpy
-from .metric_protocol import Metric, MetricValue
+from .inputs import is_tensor, to_numpy
+from .metric_protocol import FloatArray
 from .registered import register
-
-FloatArray = npt.NDArray[np.float64]
+from .row_metrics import SumMetric
 
 # Rows of logits turned to float32/64 at a time: a whole second copy can be tens of gigabytes.
-_CHUNK_ROWS = 4096
+_CHUNK_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True)
-class SequenceNll:
-    """Per sequence: summed negative log-likelihood in nats and scored tokens; float64 [n] each."""
+def _row_scores(
+    logits: Any, targets: npt.NDArray[np.int64], scored: npt.NDArray[np.bool_]
+) -> tuple[FloatArray, FloatArray]:
+    """Return -log p(target) and whether it is the likeliest token, per row of logits [rows, vocabulary].
 
-    nats: FloatArray
-    tokens: FloatArray
-
-
-def _row_nats(logits: Any, targets: npt.NDArray[np.int64]) -> FloatArray:
-    """Return -log p(target) per row, from logits [rows, vocabulary], in chunks."""
-    nats = np.empty(len(targets))
-    for start in range(0, len(targets), _CHUNK_ROWS):
-        piece = slice(start, start + _CHUNK_ROWS)
-        if hasattr(logits, "detach"):
-            import torch
-
-            rows = logits[piece].detach().float()
-            wanted = torch.from_numpy(targets[piece]).to(rows.device)
-            values = torch.nn.functional.cross_entropy(rows, wanted, reduction="none")
-            nats[piece] = values.double().cpu().numpy()
-        else:
-            rows = np.asarray(logits[piece], np.float64)
-            peak = rows.max(axis=1, keepdims=True)
-            normalizer = np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0]
-            nats[piece] = normalizer - rows[np.arange(len(rows)), targets[piece]]
-    return nats
+    Rows that aren't scored give 0 and are never read.
+    """
+    nats, correct = np.zeros(len(targets)), np.zeros(len(targets))
+    rows_at_once = max(1, _CHUNK_BYTES // (8 * max(1, int(logits.shape[1]))))
+    score = _torch_scores if is_tensor(logits) else _numpy_scores
+    for start in range(0, len(targets), rows_at_once):
+        where = start + np.flatnonzero(scored[start : start + rows_at_once])
+        if len(where):
+            nats[where], correct[where] = score(logits, where, targets[where])
+    return nats, correct
 
 
-def score_sequences(logits: Any, targets: Any, ignore_index: int = -100) -> SequenceNll:
-    """Score target tokens under logits.
+def _torch_scores(logits: Any, where: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+    import torch
+
+    rows = logits.detach()[torch.from_numpy(where).to(logits.device)]
+    rows = rows.double() if rows.dtype == torch.float64 else rows.float()
+    wanted = torch.from_numpy(targets).to(rows.device)
+    nats = torch.nn.functional.cross_entropy(rows, wanted, reduction="none").double()
+    # A row of NaN has an argmax too; its NLL is NaN, and that is refused.
+    return nats.cpu().numpy(), (rows.argmax(1) == wanted).cpu().numpy()
+
+
+def _numpy_scores(logits: Any, where: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> tuple[Any, Any]:
+    rows = np.asarray(logits[where], np.float64)
+    peak = rows.max(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):
+        normalizer = np.log(np.exp(rows - peak).sum(axis=1)) + peak[:, 0]
+        return normalizer - rows[np.arange(len(rows)), targets], rows.argmax(1) == targets
+
+
+def _targets(values: Any) -> npt.NDArray[np.int64]:
+    targets = to_numpy(values, "targets")
+    if targets.ndim != 2 or targets.dtype.kind not in "iu":
+        raise InvalidInputError(f"targets must be integer [B, T], got shape {list(targets.shape)} of {targets.dtype}.")
+    return targets.astype(np.int64)
+
+
+def score_sequences(logits: Any, targets: Any, ignore_index: int = -100) -> FloatArray:
+    """Score target tokens under logits or log-probabilities.
 
     Args:
-        logits: float [B, T, V]; torch or numpy.
+        logits: float [B, T, V], torch (on any device) or numpy: ``logits[b, t]`` predicts ``targets[b, t]`` (shift
+            them first). Log-probabilities are logits too. [B, T]: the log-probabilities of the targets themselves.
         targets: int [B, T]; positions equal to ``ignore_index`` are not scored.
         ignore_index: As in torch's cross-entropy.
 
+    Returns:
+        float64 [B, 3]: summed negative log-likelihood in nats, scored tokens, and tokens that were the likeliest; the
+        last is NaN for log-probabilities [B, T], which don't tell.
+
     Raises:
-        InvalidInputError: shapes that don't match, a target outside [0, V), NaN logits.
+        InvalidInputError: shapes that don't match, a target outside [0, V), NaN logits, a log-probability above 0.
     """
-    wanted = to_numpy(targets)
-    if wanted.ndim != 2 or wanted.dtype.kind not in "iu":
-        raise InvalidInputError(f"targets must be integer [B, T], got shape {list(wanted.shape)} of {wanted.dtype}.")
+    wanted = _targets(targets)
+    scored = wanted != ignore_index
+    logits = logits if is_tensor(logits) else to_numpy(logits, "logits")
     shape = tuple(logits.shape)
-    if len(shape) != 3 or shape[:2] != wanted.shape:
-        raise InvalidInputError(f"logits must be [B, T, V] for targets {list(wanted.shape)}, got {list(shape)}.")
-    flat = wanted.astype(np.int64).ravel()
-    scored = flat != ignore_index
-    outside = scored & ((flat < 0) | (flat >= shape[2]))
-    if outside.any():
-        where = int(np.flatnonzero(outside)[0])
+    if shape == wanted.shape:
+        nats = _from_log_probs(logits, scored)
+        correct = np.full(len(wanted), np.nan)
+    elif len(shape) == 3 and shape[:2] == wanted.shape:
+        outside = scored & ((wanted < 0) | (wanted >= shape[2]))
+        if outside.any():
+            row, column = np.argwhere(outside)[0]
+            raise InvalidInputError(
+                f"targets[{row}, {column}] is {wanted[row, column]}: not a token of a vocabulary of {shape[2]}."
+            )
+        flat, hits = _row_scores(logits.reshape(-1, shape[2]), wanted.ravel(), scored.ravel())
+        nats, correct = flat.reshape(wanted.shape), hits.reshape(wanted.shape).sum(1)
+    else:
         raise InvalidInputError(
-            f"targets[{where // wanted.shape[1]}, {where % wanted.shape[1]}] is {flat[where]}: "
-            f"not a token of a vocabulary of {shape[2]}."
+            f"logits must be [B, T, V] for targets {list(wanted.shape)}, got {list(shape)}; "
+            "log-probabilities of the targets go in as [B, T]."
         )
-    nats = _row_nats(logits.reshape(-1, shape[2]), np.where(scored, flat, 0))
-    nats = np.where(scored, nats, 0.0).reshape(wanted.shape)
     if np.isnan(nats).any():
-        where = int(np.flatnonzero(np.isnan(nats).any(axis=1))[0])
-        raise InvalidInputError(f"logits[{where}] holds NaN: the model gives no probability.")
-    return SequenceNll(nats.sum(1), scored.reshape(wanted.shape).sum(1).astype(np.float64))
+        row = int(np.flatnonzero(np.isnan(nats).any(axis=1))[0])
+        raise InvalidInputError(f"logits[{row}] holds NaN: the model gives no probability.")
+    return np.column_stack([nats.sum(1), scored.sum(1), correct])
 
 
-class _NllMetric(Metric[SequenceNll]):
-    """A function of the token-weighted mean NLL, so that no batch size or padding changes it."""
+def _from_log_probs(log_probs: Any, scored: npt.NDArray[np.bool_]) -> FloatArray:
+    nats: FloatArray = np.where(scored, -np.asarray(to_numpy(log_probs), np.float64), 0.0)
+    if (nats < -1e-3).any():  # rounding of low precisions may lift a certain token a little above 0
+        row, column = np.argwhere(nats < -1e-3)[0]
+        raise InvalidInputError(
+            f"The log-probability [{row}, {column}] is {-nats[row, column]:.4g}, above 0. Logits go in as [B, T, V]."
+        )
+    return np.maximum(nats, 0.0)
 
+
+class _TokenMetric(SumMetric):
+    """A function of sums over tokens, so that no batch size or padding changes it."""
+
+    columns: ClassVar[int] = 3
     higher_is_better: ClassVar[bool] = False
 
     def __init__(self, *, ignore_index: int = -100) -> None:
         self.ignore_index = ignore_index
 
-    @abstractmethod
-    def _from_mean(self, nats_per_token: float) -> float:
-        """Return what the subclass measures."""
+    @property
+    def input_key(self) -> Hashable:
+        """One pass over the logits serves all."""
+        return ("tokens", self.ignore_index)
 
-    def init(self) -> SequenceNll:
-        """Return the state of no sequences."""
-        return SequenceNll(np.zeros(0), np.zeros(0))
+    @property
+    def state_key(self) -> Hashable:
+        """One state serves all."""
+        return ("tokens", self.ignore_index)
 
-    def update(self, state: SequenceNll, predictions: Any, references: Any) -> SequenceNll:
-        """Add logits [B, T, V] and target tokens [B, T]."""
-        return self.merge(state, score_sequences(predictions, references, self.ignore_index))
+    def read(self, predictions: Any, references: Any) -> FloatArray:
+        """Return `score_sequences` of logits and target tokens."""
+        return score_sequences(predictions, references, self.ignore_index)
 
-    def merge(self, a: SequenceNll, b: SequenceNll) -> SequenceNll:
-        """Return the sequences of both, in order."""
-        return SequenceNll(np.concatenate([a.nats, b.nats]), np.concatenate([a.tokens, b.tokens]))
+    def _rows(self, batch: Any) -> FloatArray:
+        return np.asarray(batch)
 
-    def result(self, state: SequenceNll) -> float:
-        """Return the value over all scored tokens."""
-        tokens = state.tokens.sum()
-        if tokens == 0:
+    def _from_rows(self, rows: FloatArray) -> float:
+        if rows[:, 1].sum() == 0:
             raise InvalidInputError(f"{self.name} needs at least one scored token.")
-        return self._from_mean(float(state.nats.sum() / tokens))
+        return super()._from_rows(rows)
 
-    def interval(
-        self, state: SequenceNll, confidence: float = 0.95, groups: npt.NDArray[np.int64] | None = None
-    ) -> MetricValue:
-        """Return the value with a bootstrap interval over sequences, or over whole groups of them (documents)."""
-        value = self.result(state)
-        low, high = bootstrap_ratio(state.nats, state.tokens, groups=groups, confidence=confidence)
-        unit = "sequences" if groups is None else f"{len(np.unique(groups))} groups of sequences"
-        return MetricValue(
-            value=value,
-            low=self._from_mean(low),
-            high=self._from_mean(high),
-            confidence=confidence,
-            method=f"bootstrap over {unit} (approximate)",
-            num_examples=len(state.nats),
-        )
+    def _some(self, rows: FloatArray) -> FloatArray:
+        if len(rows) == 0:
+            raise InvalidInputError(f"{self.name} needs at least one scored token.")
+        return rows
+
+    def _unit(self, groups: npt.NDArray[np.int64] | None) -> str:
+        return "sequences" if groups is None else f"{len(np.unique(groups))} groups of sequences"
+
+    def _from_sums(self, sums: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._from_mean(np.asarray(sums[..., 0] / sums[..., 1]))
+
+    @abstractmethod
+    def _from_mean(self, nats_per_token: FloatArray) -> FloatArray:
+        """Return what the subclass measures."""
 
 
 @register("nll", task="language_modeling")
-class NegativeLogLikelihood(_NllMetric):
+class NegativeLogLikelihood(_TokenMetric):
     """Mean negative log-likelihood per token, in nats."""
 
-    def _from_mean(self, nats_per_token: float) -> float:
+    def _from_mean(self, nats_per_token: FloatArray) -> FloatArray:
         return nats_per_token
 
 
 @register("perplexity", task="language_modeling")
-class Perplexity(_NllMetric):
+class Perplexity(_TokenMetric):
     """exp of the mean negative log-likelihood per token."""
 
-    def _from_mean(self, nats_per_token: float) -> float:
-        return math.exp(min(nats_per_token, 709.0))
+    def _from_mean(self, nats_per_token: FloatArray) -> FloatArray:
+        return np.exp(np.minimum(nats_per_token, 709.0))
 
 
 @register("bits_per_byte", task="language_modeling")
-class BitsPerByte(_NllMetric):
+class BitsPerByte(_TokenMetric):
     """Mean negative log-likelihood per byte of text, in bits.
 
     Args:
@@ -159,9 +191,29 @@ class BitsPerByte(_NllMetric):
 
     def __init__(self, *, bytes_per_token: float = 1.0, ignore_index: int = -100) -> None:
         super().__init__(ignore_index=ignore_index)
-        if not bytes_per_token > 0:
+        if not 0 < bytes_per_token < math.inf:
             raise InvalidInputError(f"bytes_per_token must be above 0, got {bytes_per_token}.")
         self.bytes_per_token = bytes_per_token
 
-    def _from_mean(self, nats_per_token: float) -> float:
+    def _from_mean(self, nats_per_token: FloatArray) -> FloatArray:
         return nats_per_token / math.log(2) / self.bytes_per_token
+
+
+@register("token_accuracy", task="language_modeling")
+class TokenAccuracy(_TokenMetric):
+    """Share of scored tokens that the model held likeliest. Needs logits [B, T, V]."""
+
+    higher_is_better: ClassVar[bool] = True
+    example_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+
+    def _from_rows(self, rows: FloatArray) -> float:
+        if np.isnan(rows[:, 2]).any():
+            raise InvalidInputError("token_accuracy needs logits [B, T, V]: log-probabilities [B, T] don't tell.")
+        return super()._from_rows(rows)
+
+    def _from_sums(self, sums: FloatArray) -> FloatArray:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(sums[..., 2] / sums[..., 1])
+
+    def _from_mean(self, nats_per_token: FloatArray) -> FloatArray:
+        raise NotImplementedError("token accuracy isn't a function of the likelihood")

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.durable_files import write_durably
 from ..core.units import SECONDS_PER_HOUR, format_seconds
+from .checklist_section import CHECKLIST_FILE, checklist_section
 from .line_chart import Point, line_chart
 from .run_rows import STOP_REASONS, Row, export_rows, hours, metric_values, money, plan_rows, spend_rows
 
@@ -183,6 +184,9 @@ def write_report(run_dir: Path, record: dict[str, Any], metrics_file: str = "met
         ),
         ("Environment", _environment(record)),
     ]
+    checklist = checklist_section(run_dir / CHECKLIST_FILE)
+    if checklist is not None:
+        sections.insert(4, ("Quality checklist", checklist))
     name = escape(str(record.get("name", run_dir.name)))
     body = "".join(f"<section><h2>{title}</h2>{content}</section>" for title, content in sections)
     style = files(__package__).joinpath("report.css").read_text()

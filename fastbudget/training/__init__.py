@@ -12,24 +12,32 @@ from .data import (
     TokenLoader,
     make_loader,
 )
+from .distributed import DataParallel
 from .early_stopping import EarlyStopping
+from .fingerprints import data_fingerprint
 from .generators import sample_generators
 from .losses import count_targets, resolve_loss
 from .metrics_log import METRICS_FILE
 from .optimizers import OPTIMIZERS, build_optimizer
+from .progress import Progress
 from .schedule import LearningRateSchedule
-from .trainer import Trainer, TrainingResult
+from .stages import Stage
+from .trainer import Trainer
+from .training_result import TrainingResult
 
 __all__ = [
     "METRICS_FILE",
     "OPTIMIZERS",
+    "DataParallel",
     "EarlyStopping",
     "LearningRateSchedule",
     "MemmapDataset",
     "PaddingCollate",
+    "Progress",
     "ResumableSampler",
     "SampleIndex",
     "SeededDataset",
+    "Stage",
     "TokenBatches",
     "TokenDataset",
     "TokenLoader",
@@ -39,6 +47,7 @@ __all__ = [
     "call_model",
     "check_has_batches",
     "count_targets",
+    "data_fingerprint",
     "make_loader",
     "num_samples",
     "resolve_loss",

@@ -13,6 +13,18 @@ from ..core.errors import InvalidInputError
 from .batches import check_can_start_anew, num_samples
 from .data import ResumableSampler, SeededDataset, TokenLoader
 
+EPOCH_END = object()
+
+
+def no_batch() -> InvalidInputError:
+    """Return the error for data that yields nothing."""
+    return InvalidInputError("train_data yields no batch (any more): the data set is empty, or the stream ended.")
+
+
+def epoch_seed(seed: int, epoch: int) -> int:
+    """Return the seed that torch's generators get before an epoch."""
+    return (seed * 1_000_003 + epoch) % 2**63
+
 
 def is_stateful(loader: Any) -> bool:
     """Whether a loader keeps its position itself, as `TokenDataset.batches` and torchdata's loaders do."""
@@ -64,17 +76,26 @@ class BatchStream:
             self._iterator = self._start_epoch()
 
     def __next__(self) -> Any:
-        for _ in range(2):
-            for batch in self._iterator:
-                self._count(batch)
-                return batch
-            if self.position == 0:
-                break
-            self.epoch, self.position = self.epoch + 1, 0
-            if self._sampler is not None:
-                self._sampler.set_position(self.epoch)
-            self._iterator = self._start_epoch()
-        raise InvalidInputError("train_data yields no batch (any more): the data set is empty, or the stream ended.")
+        batch = self._draw()
+        if batch is EPOCH_END and self.position:
+            self._next_epoch()
+            batch = self._draw()
+        if batch is EPOCH_END:
+            raise no_batch()
+        return batch
+
+    def _draw(self) -> Any:
+        """Return the epoch's next batch, or EPOCH_END."""
+        for batch in self._iterator:
+            self._count(batch)
+            return batch
+        return EPOCH_END
+
+    def _next_epoch(self) -> None:
+        self.epoch, self.position = self.epoch + 1, 0
+        if self._sampler is not None:
+            self._sampler.set_position(self.epoch)
+        self._iterator = self._start_epoch()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the batches taken; what loaders read ahead doesn't count."""
@@ -88,17 +109,23 @@ class BatchStream:
     def _count(self, batch: Any) -> None:
         self.position += 1
         if self._sampler is not None:
-            self._sampler.advance(num_samples(batch) if self._sampler.batch_size is None else None)
+            self._sampler.advance(self._samples_in(batch) if self._sampler.batch_size is None else None)
+
+    def _samples_in(self, batch: Any) -> int:
+        return num_samples(batch)
 
     def _start_epoch(self) -> Iterator[Any]:
-        torch.manual_seed((self._seed * 1_000_003 + self.epoch) % 2**63)
-        for sampler in _samplers(self._loader):
+        torch.manual_seed(epoch_seed(self._seed, self.epoch))
+        for sampler in samplers_of(self._loader):
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(self.epoch)
         self._generator_states = [generator.get_state() for generator in self._generators]
         if self._sampler is not None:
             self._sampler.advance(0)  # from here on its position is kept, whatever workers draw ahead
         return iter(self._loader)
+
+    # Whether other ranks may have more batches in an epoch; then the position counts theirs.
+    _may_end_early = False
 
     # -- resuming --------------------------------------------------------------------------------------------------
 
@@ -145,6 +172,9 @@ class BatchStream:
             try:
                 self._count(next(self._iterator))
             except StopIteration:
+                if self._may_end_early:
+                    self.position = state["position"]
+                    break
                 raise InvalidInputError(
                     f"train_data yields {self.position} batches an epoch, and {state['position']} were taken when the "
                     "run was saved; resume with the same data and batch size, or start anew."
@@ -154,21 +184,27 @@ class BatchStream:
         return not getattr(self._loader, "num_workers", 0) or _is_seeded(self._loader)
 
 
-def _samplers(loader: Any) -> list[Any]:
-    found = [getattr(loader, name, None) for name in ("batch_sampler", "sampler")]
-    found += [getattr(found[0], "sampler", None)]
-    return [sampler for index, sampler in enumerate(found) if sampler is not None and sampler not in found[:index]]
+def samplers_of(loader: Any) -> list[Any]:
+    """Return a loader's samplers, and those that they take their indices from, each once."""
+    unseen = [getattr(loader, name, None) for name in ("batch_sampler", "sampler")]
+    found: list[Any] = []
+    while unseen:
+        sampler = unseen.pop(0)
+        if sampler is not None and sampler not in found:
+            found.append(sampler)
+            unseen.append(getattr(sampler, "sampler", None))
+    return found
 
 
 def _resumable_sampler(loader: Any) -> ResumableSampler | None:
-    return next((sampler for sampler in _samplers(loader) if isinstance(sampler, ResumableSampler)), None)
+    return next((sampler for sampler in samplers_of(loader) if isinstance(sampler, ResumableSampler)), None)
 
 
 def _generators(loader: Any) -> list[torch.Generator]:
     """Generators a DataLoader was given, each once."""
     if not isinstance(loader, DataLoader):
         return []
-    owners = [loader, *_samplers(loader)]
+    owners = [loader, *samplers_of(loader)]
     found = [getattr(owner, "generator", None) for owner in owners]
     return list({id(generator): generator for generator in found if isinstance(generator, torch.Generator)}.values())
 

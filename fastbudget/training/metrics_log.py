@@ -21,7 +21,7 @@ class MetricsLog:
 
     def __init__(self, run_dir: Path, sinks: Sequence[Sink]) -> None:
         self._path = run_dir / METRICS_FILE
-        self._sinks = list(sinks)
+        self.sinks = list(sinks)
         self._file = self._path.open("a")
 
     def write(self, record: dict[str, Any]) -> None:
@@ -29,11 +29,30 @@ class MetricsLog:
         # JSON has no NaN; a metric that isn't a number is null.
         metrics = {name: value if math.isfinite(value) else None for name, value in record.get("metrics", {}).items()}
         self._file.write(json.dumps(record | {"metrics": metrics} if metrics else record) + "\n")
-        for sink in list(self._sinks):
+        self.give(record)
+
+    def write_steps(self, steps: Sequence[tuple[int, float, float, float | None]]) -> None:
+        """Record step, learning rate, loss and gradient norm (None: not clipped) of several steps; all are finite.
+
+        Sinks got them before, by `give`: they are told of a step at once.
+        """
+        # The shortest text of a finite float is a JSON number.
+        self._file.write(
+            "".join(
+                f'{{"step": {step}, "lr": {rate!r}, "loss": {loss!r}}}\n'
+                if norm is None
+                else f'{{"step": {step}, "lr": {rate!r}, "loss": {loss!r}, "grad_norm": {norm!r}}}\n'
+                for step, rate, loss, norm in steps
+            )
+        )
+
+    def give(self, record: dict[str, Any]) -> None:
+        """Give a record to the sinks alone."""
+        for sink in list(self.sinks):
             try:
                 sink(record)
             except Exception as error:
-                self._sinks.remove(sink)
+                self.sinks.remove(sink)
                 warnings.warn(f"A sink was dropped: it raised {error!r}.", RuntimeWarning, stacklevel=2)
 
     def go_back_to(self, step: int) -> None:

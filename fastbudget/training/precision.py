@@ -14,6 +14,12 @@ Precision = Literal["fp32", "bf16-mixed", "fp16-mixed"]
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
 
 
+def check_precision(precision: str) -> None:
+    """Raise InvalidInputError for a name that is none of `Precision`'s."""
+    if precision not in get_args(Precision):
+        raise InvalidInputError(f"precision must be one of {one_of(get_args(Precision))}, got {precision!r}.")
+
+
 class MixedPrecision:
     """What a precision means to a training step on one device.
 
@@ -24,16 +30,15 @@ class MixedPrecision:
     """
 
     def __init__(self, precision: Precision, device: torch.device) -> None:
-        if precision not in get_args(Precision):
-            raise InvalidInputError(f"precision must be one of {one_of(get_args(Precision))}, got {precision!r}.")
+        check_precision(precision)
+        self.name = precision
         self._device_type, self._dtype = device.type, _AUTOCAST.get(precision)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16-mixed")
+        self.casts = self._dtype is not None
+        """Whether there is anything to autocast."""
+        self.scales = precision == "fp16-mixed"
+        """Whether losses are scaled, and steps skipped while the scale is too large."""
+        self.scaler = torch.amp.GradScaler(device.type, enabled=self.scales)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return the context for forward and loss; in fp32 one that leaves an outer autocast alone."""
         return torch.autocast(self._device_type, dtype=self._dtype) if self._dtype else nullcontext()
-
-    @property
-    def scales(self) -> bool:
-        """Whether losses are scaled, and steps skipped while the scale is too large."""
-        return self.scaler.is_enabled()

@@ -14,15 +14,28 @@ from ..core.errors import ConfigurationError, FastbudgetError, did_you_mean
 
 
 def import_factory(reference: str, key: str, search: Path) -> Callable[..., Any]:
-    """Return the function a reference names.
+    """Return the function a reference names; see `import_object`.
+
+    Raises:
+        ConfigurationError: the module can't be imported, or has no such function.
+    """
+    factory = import_object(reference, key, search)
+    if not callable(factory):
+        module_name, _, name = reference.partition(":")
+        raise ConfigurationError(f"{key}: {name!r} in {module_name!r} is a {type(factory).__name__}, not a function.")
+    return factory
+
+
+def import_object(reference: str, key: str, search: Path) -> Any:
+    """Return what a reference names.
 
     Args:
-        reference: ``package.module:factory``.
+        reference: ``package.module:name``.
         key: The configuration key it stands under, for messages.
         search: A directory to import from, besides the working directory and what is installed.
 
     Raises:
-        ConfigurationError: the module can't be imported, or has no such function.
+        ConfigurationError: the module can't be imported, or has no such name.
     """
     module_name, _, name = reference.partition(":")
     for directory in (str(search.resolve()), str(Path.cwd())):
@@ -41,18 +54,13 @@ def import_factory(reference: str, key: str, search: Path) -> Callable[..., Any]
         ) from error
     except Exception as error:
         raise ConfigurationError(f"{key}: importing {module_name!r} failed: {_where(error)}.") from error
-    factory = getattr(module, name, None)
-    if not callable(factory):
+    if not name or not hasattr(module, name):
         public = [candidate for candidate in vars(module) if not candidate.startswith("_")]
-        if factory is not None:
-            raise ConfigurationError(
-                f"{key}: {name!r} in {module_name!r} is a {type(factory).__name__}, not a function."
-            )
         file = getattr(module, "__file__", None)
         raise ConfigurationError(
             f"{key}: {name!r} does not exist in {module_name!r} ({file or 'built in'}).{did_you_mean(name, public)}"
         )
-    return factory
+    return getattr(module, name)
 
 
 def call_factory(factory: Callable[..., Any], reference: str, key: str) -> Any:

@@ -8,17 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled, spend_summary
+from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled
 from ..checkpoint import CheckpointStore
 from ..core.clock import utc_text
-from ..core.errors import InvalidInputError
+from ..core.errors import ConfigurationError, InvalidInputError
 from ..core.units import SECONDS_PER_HOUR
-from ..evaluation import EvaluationRecord
 from ..hardware import describe_environment
 from ..report import write_report
-from ..training import LearningRateSchedule, Trainer, TrainingResult
 from .configuration import RunConfiguration, load_configuration
 from .export_stage import export_workload, load_best
 from .first_batch import check_first_batch
@@ -27,6 +23,7 @@ from .plan_stage import calibrate, make_plan, torch_threads, trace
 from .run_directory import inspect_run_dir, locked, prepare_run_dir, scratch_beside
 from .run_record import RunRecord, read_run_record
 from .workload import Workload, build_workload
+from .workload_training import WorkloadTraining, has_checkpoints
 from .workloads import workload_path
 
 # A process without GPUs holds one device: the machine.
@@ -65,8 +62,14 @@ def run(
     """
     watcher = observer or Silent()
     start = time.monotonic()
-    path = _configuration_path(work)
+    path = configuration_path(work)
     configuration = load_configuration(path, budget)
+    for stage in configuration.train.stages:
+        if stage.devices not in (None, _NUM_DEVICES):
+            raise ConfigurationError(
+                f"{path}: stage {stage.name!r} wants {stage.devices} devices, and `run` trains in one process; use "
+                "`fastbudget train`, or leave devices out."
+            )
     directory = Path(run_dir) if run_dir is not None else Path("runs") / str(configuration.name)
     with locked(directory):
         return _run_in(directory, path, configuration, start, watcher, resume, overwrite, export_model)
@@ -94,7 +97,7 @@ def _run_in(
     # An old run is only replaced once the new one is known to work and to fit its budget.
     plan = None if finished else _plan(workload, directory, old, messages)
     prepare_run_dir(directory, state)
-    record = _open_record(directory, path, configuration, old)
+    record = open_record(directory, path, configuration, old)
     if plan is not None:
         record.plan = plan
         watcher.planned(plan)
@@ -121,14 +124,16 @@ def _run_in(
     return record
 
 
-def _configuration_path(work: str | Path) -> Path:
+def configuration_path(work: str | Path) -> Path:
+    """Return the configuration file of an embedded workload's name, or of a path."""
     text = str(work)
     if isinstance(work, Path) or text.endswith((".yaml", ".yml")) or "/" in text:
         return Path(work)
     return workload_path(text)
 
 
-def _open_record(directory: Path, source: Path, configuration: RunConfiguration, old: RunRecord | None) -> RunRecord:
+def open_record(directory: Path, source: Path, configuration: RunConfiguration, old: RunRecord | None) -> RunRecord:
+    """Return a new run's record, or an old one's with the configuration it goes on with; saved."""
     settings = configuration.model_dump()
     if old is not None:
         changed = [key for key in settings if key != "budget" and settings[key] != old.configuration.get(key)]
@@ -187,81 +192,31 @@ def _tell(record: RunRecord, watcher: Observer, text: str) -> None:
 
 
 def _train(workload: Workload, record: RunRecord, directory: Path, watcher: Observer, continued: bool) -> None:
-    plan, section = record.plan, workload.configuration.train
+    plan = record.plan
     assert plan is not None
-    metric = workload.configuration.ranking_metric
-    validation = workload.validation
-
-    measurements: dict[int, EvaluationRecord] = {}
-
-    def evaluate(model: torch.nn.Module) -> dict[str, float]:
-        measured = measurements[trainer.step] = workload.evaluate(model, validation)
-        return {name: value.value for name, value in measured.values.items()}
-
-    def final_evaluate(model: torch.nn.Module) -> EvaluationRecord:
-        watcher.stage("evaluate")
-        split = workload.validation if workload.test is None else workload.test
-        return workload.evaluate(model, split, workload.test_groups)
 
     def sink(line: dict[str, Any]) -> None:
         if "loss" in line:
             watcher.stepped(line["step"], plan["planned_steps"], line["loss"])
-        else:
+        elif "metrics" in line:
             used = line["spent_s"] / SECONDS_PER_HOUR * _NUM_DEVICES / plan["budget_device_hours"]
             watcher.evaluated(line["step"], plan["planned_steps"], line["metrics"], used)
 
-    trainer = Trainer(
-        model=workload.model,
-        optimizer=workload.build_optimizer(workload.model),
-        loss=workload.loss,
-        train_data=workload.train,
-        budget=workload.configuration.budget.value(),
-        run_dir=directory,
-        evaluate=evaluate,
-        metric=metric,
-        mode=workload.configuration.ranking_mode,
-        final_evaluate=final_evaluate,
-        final_evaluate_cost=plan["final_evaluation_cost"],
-        max_steps=section.max_steps,
-        grad_accumulation=section.grad_accumulation,
-        schedule=LearningRateSchedule(shape=section.schedule, warmup_steps=section.warmup_steps),
+    training = WorkloadTraining(
+        workload,
+        directory,
         decay_over=plan["decay_over"],
-        evaluate_every=section.evaluate_every,
-        clip_grad_norm=section.clip_grad_norm,
+        final_evaluate_cost=plan["final_evaluation_cost"],
         num_devices=_NUM_DEVICES,
-        seed=section.seed,
+        before_final=lambda: watcher.stage("evaluate"),
         sinks=[sink],
     )
-    has_checkpoint = continued and bool(CheckpointStore(directory / CHECKPOINT_DIR).paths())
-    result = trainer.fit(resume=has_checkpoint)
-    spend = spend_summary(read_ledger(directory), workload.configuration.budget.value(), _NUM_DEVICES)
-    record.train = _train_record(result, spend, metric)
-    final, split = result.final_metrics, workload.judged_split
-    if final is None and result.best_step in measurements:
-        final, split = measurements[result.best_step], "validation"
-        if workload.test is not None and result.stop_reason == "budget":
-            text = "The budget left no time for the test split; the figures are of the validation split: optimistic."
-            _tell(record, watcher, text)
-    if final is not None:
-        record.evaluate = {"split": split, "step": result.best_step, **final.to_json()}
-
-
-def _train_record(result: TrainingResult, spend: dict[str, Any], metric: str) -> dict[str, Any]:
-    return {
-        "stop_reason": result.stop_reason,
-        "steps": result.steps,
-        "spent_device_hours": spend["device_hours"],
-        "budget_device_hours": spend["budget_device_hours"],
-        "spent_usd": spend["usd"],
-        "seconds_by_phase": spend["seconds_by_phase"],
-        "unbilled_seconds_by_phase": spend["unbilled_seconds_by_phase"],
-        "sessions": spend["sessions"],
-        "best_checkpoint": str(result.best_checkpoint),
-        "best_step": result.best_step,
-        "best_metrics": result.best_metrics,
-        "ranked_by": metric,
-        "last_checkpoint": str(result.last_checkpoint),
-    }
+    result = training.fit(resume=continued and has_checkpoints(directory))
+    record.train, record.evaluate = training.train_document(result), training.evaluation_document(result)
+    left_out = result.final_metrics is None and workload.test is not None and record.evaluate is not None
+    if left_out and result.stop_reason == "budget":
+        text = "The budget left no time for the test split; the figures are of the validation split: optimistic."
+        _tell(record, watcher, text)
 
 
 def _export(workload: Workload, record: RunRecord, directory: Path) -> None:

@@ -194,6 +194,34 @@ def test_money_and_devices(tmp_path: Path, clock: Any) -> None:
         assert guard.spend()["usd"] is None
 
 
+@pytest.mark.parametrize("limit", ["gpu_hours", "wall_hours", "usd"])
+def test_a_run_that_goes_on_with_more_devices(tmp_path: Path, clock: Any, limit: str) -> None:
+    rates = {"usd_per_device_hour": 1.0} if limit == "usd" else {}
+    budget = fb.Budget(**{limit: 400 * SECOND, **rates})
+    with BudgetGuard(budget, run_dir=tmp_path, num_devices=1, clock=clock) as guard:
+        clock.advance(200)
+        assert guard.fraction_left == pytest.approx(0.5)
+    with BudgetGuard(budget, run_dir=tmp_path, num_devices=4, clock=clock) as guard:
+        left_s = 200 if limit == "wall_hours" else 50
+        assert guard.left_s == pytest.approx(left_s) and guard.fraction_left == pytest.approx(0.5)
+        assert guard.fraction_used == pytest.approx(0.5, abs=0.01)
+        for _ in guard.steps(range(10_000)):
+            clock.advance(0.1)
+        assert guard.stop_reason == "budget" and 0 <= guard.left_s < 1.5
+        spend = guard.spend()
+    used_h = spend["usd" if limit == "usd" else "device_hours"]
+    assert used_h == pytest.approx((200 + 4 * left_s) * SECOND, rel=0.02)
+
+
+def test_notes_stand_in_the_ledger(tmp_path: Path, clock: Any) -> None:
+    with guard_of(tmp_path, clock) as guard:
+        guard.note(event="stage", name="long", reason="targets")
+    record = read_ledger(tmp_path)
+    assert record.damaged_lines == 0
+    (note,) = record.session_records[0].notes
+    assert note.pop("at") and note == {"event": "stage", "name": "long", "reason": "targets"}
+
+
 def test_a_guard_is_used_inside_its_block(tmp_path: Path, clock: Any) -> None:
     guard = guard_of(tmp_path, clock)
     for use in (

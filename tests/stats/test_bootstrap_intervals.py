@@ -174,7 +174,7 @@ def test_resampling_the_filled_cells_agrees_with_resampling_the_matrix(name: str
         references[references == 4] = predictions[predictions == 4] = 3  # one class never seen
     metric = fb.metrics.get(name, num_classes=classes)
     state = metric.update(metric.init(), predictions, references)
-    value, expected = metric.interval(state), dense_interval(name, state, 4000)
+    value, expected = metric.interval(state), dense_interval(name, np.asarray(state), 4000)
     assert (value.low, value.high) == pytest.approx(expected, abs=0.12 * (expected[1] - expected[0]))
 
 

@@ -332,34 +332,6 @@ def test_a_sink_that_raises_is_dropped_and_the_run_goes_on(tmp_path: Path) -> No
 # -- parts ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("schedule", "step", "progress", "factor"),
-    [
-        (LearningRateSchedule(), 0, 0.0, 1.0),
-        (LearningRateSchedule(), 5, 0.25, 0.75),
-        (LearningRateSchedule(), 5, 1.0, 0.0),
-        (LearningRateSchedule(), 5, 1.7, 0.0),
-        (LearningRateSchedule(final_fraction=0.1), 5, 1.0, 0.1),
-        (LearningRateSchedule(final_fraction=0.1), 5, 0.5, 0.55),
-        (LearningRateSchedule(warmup_steps=4), 0, 0.0, 0.25),
-        (LearningRateSchedule(warmup_steps=4), 3, 0.0, 1.0),
-        (LearningRateSchedule(warmup_steps=4), 1, 0.5, 0.25),
-        (LearningRateSchedule(shape="constant", warmup_steps=2), 0, 0.9, 0.5),
-        (LearningRateSchedule(shape="constant"), 99, 0.9, 1.0),
-    ],
-)
-def test_schedule_values(schedule: LearningRateSchedule, step: int, progress: float, factor: float) -> None:
-    assert schedule.factor(step, progress) == pytest.approx(factor)
-
-
-@pytest.mark.parametrize(
-    "options", [{"shape": "cosine"}, {"warmup_steps": -1}, {"final_fraction": 1.5}, {"final_fraction": -0.1}], ids=str
-)
-def test_schedule_options(options: dict[str, Any]) -> None:
-    with pytest.raises(fb.InvalidInputError):
-        LearningRateSchedule(**options)
-
-
 def test_optimizers_as_given() -> None:
     model = make_model()
     made = torch.optim.SGD(model.parameters(), lr=1)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import torch
 
 from .decoding_step import run_decoding
-from .layer_recompute import recomputed_layers
 from .memory_profiler import profiled_memory
 from .traced_optimizers import make_optimizer
-from .tracing import module_checkpointing
+from .tracing import recomputing
 from .training_step import (
     GradientScaler,
     Inputs,
@@ -37,7 +36,7 @@ def measure_step(
     optimizer: str | Callable[[Iterable[nn.Parameter]], Optimizer] = "adamw",
     precision: str = "fp32",
     grad_accumulation: int = 1,
-    recompute: str = "none",
+    recompute: str | Sequence[str] = "none",
     mode: str = "train",
     loss: Loss | None = None,
 ) -> int:
@@ -66,7 +65,7 @@ def _run(
     optimizer: str | Callable[[Iterable[nn.Parameter]], Optimizer],
     precision: str,
     grad_accumulation: int,
-    recompute: str,
+    recompute: str | Sequence[str],
     mode: str,
     loss: Loss | None,
 ) -> None:
@@ -83,10 +82,7 @@ def _run(
                 else:
                     run_decoding(module, batch)
             return
-        if recompute == "module":
-            stack.enter_context(module_checkpointing(module))
-        elif recompute == "full":
-            stack.enter_context(recomputed_layers(module))
+        stack.enter_context(recomputing(module, recompute))
         update = make_optimizer(optimizer, module.parameters(), foreach=None)
         scaler = GradientScaler() if precision == "fp16-mixed" else None
         for _ in range(2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -75,7 +75,7 @@ def trace_step(
     optimizer: OptimizerChoice = "adamw",
     precision: str = "fp32",
     grad_accumulation: int = 1,
-    recompute: str = "none",
+    recompute: str | Sequence[str] = "none",
     mode: str = "train",
     loss: Loss | None = None,
     kernels: str = "cpu",
@@ -90,7 +90,8 @@ def trace_step(
         precision: ``"fp32"``, ``"bf16-mixed"``, ``"fp16-mixed"`` (with gradient scaling) or ``"bf16"``.
         grad_accumulation: micro-batches per optimizer step.
         recompute: ``"none"`` leaves the model as it is, ``"module"`` calls its
-            ``gradient_checkpointing_enable``, ``"full"`` recomputes each of its repeated blocks.
+            ``gradient_checkpointing_enable``, ``"full"`` recomputes each of its repeated blocks; a list of
+            names recomputes those submodules, or those of a class of that name.
         mode: ``"train"``; ``"infer"`` (evaluation mode, no gradients); ``"decode"`` (a prompt, then the token
             after it with a key-value cache); ``"gradients"`` (forward and backward of one micro-batch, no
             optimizer).
@@ -102,7 +103,8 @@ def trace_step(
         InvalidInputError: an argument is not usable, or the model's control flow depends on tensor contents.
     """
     check_precision(precision)
-    _check_choice("recompute", recompute, RECOMPUTE)
+    if isinstance(recompute, str):
+        _check_choice("recompute", recompute, RECOMPUTE)
     _check_choice("mode", mode, MODES)
     _check_choice("kernels", kernels, KERNELS)
     if isinstance(grad_accumulation, bool) or not isinstance(grad_accumulation, int) or grad_accumulation < 1:
@@ -126,10 +128,8 @@ def trace_step(
             recorder.storages.label(held, "parameter", owner)
         counts = (sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad))
         batch = _fake_inputs(inputs, precision, fake_mode, recorder)
-        if mode not in _WITHOUT_GRADIENTS and recompute == "module":
-            stack.enter_context(module_checkpointing(module))
-        elif mode not in _WITHOUT_GRADIENTS and recompute == "full":
-            stack.enter_context(recomputed_layers(module))
+        if mode not in _WITHOUT_GRADIENTS:
+            stack.enter_context(recomputing(module, recompute))
         if mode in _WITHOUT_GRADIENTS:
             recorder.enter_phase("evaluate")
             with torch.no_grad(), autocast(precision), _explained(module):
@@ -315,8 +315,17 @@ def _kept_modes(module: nn.Module) -> Iterator[None]:
             part.training = training
 
 
+def recomputing(module: nn.Module, recompute: str | Sequence[str]) -> AbstractContextManager[Any]:
+    """Return the context in which a model recomputes what was asked for."""
+    if not isinstance(recompute, str):
+        return recomputed_layers(module, recompute)
+    if recompute == "module":
+        return _module_checkpointing(module)
+    return recomputed_layers(module) if recompute == "full" else nullcontext()
+
+
 @contextmanager
-def module_checkpointing(module: nn.Module) -> Iterator[None]:
+def _module_checkpointing(module: nn.Module) -> Iterator[None]:
     """Turn on the recompute that a ``transformers`` model brings along, while inside."""
     enable = getattr(module, "gradient_checkpointing_enable", None)
     if enable is None:

@@ -239,6 +239,20 @@ def check_ranks(rank: int, world_size: int) -> None:
         raise InvalidInputError(f"rank must be in [0, world_size), got rank {rank} of world_size {world_size}.")
 
 
+def part_size(batch_size: int, world_size: int) -> int:
+    """Return each rank's share of a global batch.
+
+    Raises:
+        InvalidInputError: it can't be shared out evenly.
+    """
+    if batch_size % world_size:
+        raise InvalidInputError(
+            f"A global batch of {batch_size} samples can't be shared evenly by {world_size} ranks; take a batch size "
+            f"that is a multiple of {world_size}, such as {-(-batch_size // world_size) * world_size}, or other ranks."
+        )
+    return batch_size // world_size
+
+
 def check_same_order(state: Mapping[str, Any], order: Mapping[str, Any]) -> None:
     """Raise InvalidInputError where a saved position lacks a part or belongs to another order than this one."""
     missing = sorted({"epoch", "position", *order} - state.keys())

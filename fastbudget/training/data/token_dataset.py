@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from ...core.errors import InvalidInputError, one_of
 from . import _native
 from .memmap_dataset import whole_items
-from .resumable_sampler import check_ranks, check_same_order
+from .resumable_sampler import check_ranks, check_same_order, part_size
 
 TOKEN_TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
@@ -156,22 +156,22 @@ class TokenBatches(Iterator[Batch]):
         self, dataset: TokenDataset, batch_size: int, start: int, rank: int, world_size: int, epochs: int | None,
         prefetch: int,
     ) -> None:  # fmt: skip
-        self._dataset, self._epochs = dataset, epochs
-        self._batch_size, self._rank, self._world_size, self._prefetch = batch_size, rank, world_size, prefetch
+        self.dataset, self._epochs = dataset, epochs
+        self.batch_size, self._rank, self._world_size, self._prefetch = batch_size, rank, world_size, prefetch
         self.batches_per_epoch = len(dataset) // (batch_size * world_size)
         self._open(start)
 
     def _open(self, number: int) -> None:
         self.number = number  # of the next batch
         self._reader = _native.TokenBatches(
-            file=self._dataset._native_file(),
-            seq_len=self._dataset.seq_len,
-            windows=len(self._dataset),
-            batch_size=self._batch_size,
+            file=self.dataset._native_file(),
+            seq_len=self.dataset.seq_len,
+            windows=len(self.dataset),
+            batch_size=self.batch_size,
             start=number,
             rank=self._rank,
             world_size=self._world_size,
-            seed=self._dataset.seed % 2**64,
+            seed=self.dataset.seed % 2**64,
             prefetch=self._prefetch,
         )
 
@@ -188,17 +188,27 @@ class TokenBatches(Iterator[Batch]):
         self.number += 1
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank and the number of ranks these batches are for."""
+        return self._rank, self._world_size
+
+    def part(self, rank: int, world_size: int) -> TokenBatches:
+        """Return one rank's part of these batches, which are those of all ranks together, from here on."""
+        size = part_size(self.batch_size, world_size)
+        return TokenBatches(self.dataset, size, self.number, rank, world_size, self._epochs, self._prefetch)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position, in windows over all ranks."""
         return {
             "epoch": self.epoch,
-            "position": self.number % self.batches_per_epoch * self._batch_size * self._world_size,
+            "position": self.number % self.batches_per_epoch * self.batch_size * self._world_size,
             **self._order(),
         }
 
     def _order(self) -> dict[str, Any]:
         """What the order depends on, besides the position."""
-        data = self._dataset
+        data = self.dataset
         return {"seed": data.seed, "seq_len": data.seq_len, "num_tokens": data.num_tokens}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -208,11 +218,11 @@ class TokenBatches(Iterator[Batch]):
             InvalidInputError: the state belongs to other data or another order, or lies inside a global batch.
         """
         check_same_order(state, self._order())
-        number, inside = divmod(int(state["position"]), self._batch_size * self._world_size)
+        number, inside = divmod(int(state["position"]), self.batch_size * self._world_size)
         if inside:
             raise InvalidInputError(
                 f"{state['position']} windows of the epoch were consumed, which is no multiple of the global batch of "
-                f"{self._batch_size * self._world_size}; keep batch_size * world_size, or start a new epoch."
+                f"{self.batch_size * self._world_size}; keep batch_size * world_size, or start a new epoch."
             )
         self._open(int(state["epoch"]) * self.batches_per_epoch + number)
 
@@ -224,7 +234,7 @@ class TokenLoader:
     """
 
     def __init__(self, dataset: TokenDataset, batch_size: int, **options: int) -> None:
-        self._dataset, self._batch_size, self._options = dataset, batch_size, options
+        self.dataset, self.batch_size, self._options = dataset, batch_size, options
         self._length = self.stream().batches_per_epoch
 
     def __len__(self) -> int:
@@ -232,8 +242,18 @@ class TokenLoader:
         return self._length
 
     def __iter__(self) -> TokenBatches:
-        return self._dataset.batches(self._batch_size, epochs=1, **self._options)
+        return self.dataset.batches(self.batch_size, epochs=1, **self._options)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The rank and the number of ranks these batches are for."""
+        return self._options["rank"], self._options["world_size"]
+
+    def part(self, rank: int, world_size: int) -> TokenLoader:
+        """Return one rank's part of these batches, which are those of all ranks together."""
+        options = self._options | {"rank": rank, "world_size": world_size}
+        return TokenLoader(self.dataset, part_size(self.batch_size, world_size), **options)
 
     def stream(self) -> TokenBatches:
         """Return the batches of all epochs, one after the other."""
-        return self._dataset.batches(self._batch_size, **self._options)
+        return self.dataset.batches(self.batch_size, **self._options)

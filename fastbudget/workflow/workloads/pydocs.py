@@ -71,17 +71,17 @@ class RandomWindows:
     """Endless in effect: each epoch yields as many batches of random windows as would cover the text once."""
 
     def __init__(self, text: np.ndarray[Any, Any]) -> None:
-        self._text = torch.from_numpy(text.astype(np.int64))
+        self.text = torch.from_numpy(text.astype(np.int64))
 
     def __len__(self) -> int:
-        return len(self._text) // (BATCH * CONTEXT)
+        return len(self.text) // (BATCH * CONTEXT)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         # One draw when the epoch starts, so that a given seed fixes the epoch whatever is drawn in between.
-        starts = torch.randint(0, len(self._text) - CONTEXT, (len(self), BATCH))
+        starts = torch.randint(0, len(self.text) - CONTEXT, (len(self), BATCH))
         span = torch.arange(CONTEXT + 1)
         for row in starts:
-            windows = self._text[row[:, None] + span]
+            windows = self.text[row[:, None] + span]
             yield windows[:, :-1], windows[:, 1:]
 
 
