@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Any, Literal
 
@@ -11,6 +10,15 @@ import numpy.typing as npt
 
 from ..core.errors import InvalidInputError, one_of
 from ._native import SequentialTest
+from .sequential_inputs import (
+    checked_margins,
+    draw_weights,
+    expected_changes,
+    fingerprint_of,
+    score_bounds,
+    sums_by,
+    two_values,
+)
 from .validation import FloatArray, IntArray, check_alpha, group_vector, real_vector
 
 Decision = Literal["undecided", "better", "worse", "equal"]
@@ -99,7 +107,7 @@ class SequentialPairedTest:
                 f"got {margin_low!r}, {margin_high!r} and alpha={alpha!r}."
             )
         self.two_sided = two_sided
-        self.margin_low, self.margin_high = _checked_margins(margin_low, margin_high)
+        self.margin_low, self.margin_high = checked_margins(margin_low, margin_high)
         self.seed = int(seed)
         if not 0 < weight_floor <= 1:
             raise InvalidInputError(f"weight_floor must be in (0, 1], got {weight_floor!r}.")
@@ -111,21 +119,21 @@ class SequentialPairedTest:
 
         base = None if baseline is None else real_vector(baseline, "baseline", count)
         guess = None if proxy is None else real_vector(proxy, "proxy", count)
-        weights = _draw_weights(flip_probability, count, weight_floor)
+        weights = draw_weights(flip_probability, count, weight_floor)
         self._baseline_sum = 0.0 if base is None else math.fsum(base)
         # Draws estimate the mean of value - reference; what is known of all examples is added.
         reference = guess if guess is not None else base
         self._reference = np.zeros(count) if reference is None else reference
         self._known_sum = 0.0 if reference is None else math.fsum(reference) - self._baseline_sum
-        self._score_low, self._score_high, self._least_score = _score_bounds(base, value_range, score_range)
+        self._score_low, self._score_high, self._least_score = score_bounds(base, value_range, score_range)
 
         self._example_order = np.arange(count)
         self._unit_ends: IntArray | None = None  # None: each example is a unit of its own
         low, high = self._score_low - self._reference, self._score_high - self._reference
-        expected = _expected_changes(flip_probability, low, high)
+        expected = expected_changes(flip_probability, low, high)
         if clusters is not None:
             unit = group_vector(clusters, "clusters", count)
-            weights, low, high, expected = (_sums_by(unit, part) for part in (weights, low, high, expected))
+            weights, low, high, expected = (sums_by(unit, part) for part in (weights, low, high, expected))
         self._test = SequentialTest(
             weights=weights,
             low=low,
@@ -154,7 +162,7 @@ class SequentialPairedTest:
         self._received = np.zeros(count, bool)
         self._drawn = self._known = self._evaluated = 0
         self._num_nan = 0
-        self._fingerprint = _fingerprint(base, guess, weights, self._unit_ends, low, high)
+        self._fingerprint = fingerprint_of(base, guess, weights, self._unit_ends, low, high)
 
     def next_batch(self, k: int) -> IntArray:
         """Return the indices of the examples to evaluate next: int64 [k], fewer at the end, none after the last.
@@ -188,10 +196,10 @@ class SequentialPairedTest:
             return
         seen = self._received[where]
         if seen.any() and (self._values[where[seen]] != scores[seen]).any():
-            raise _two_values(where[seen], self._values[where[seen]], scores[seen])
+            raise two_values(where[seen], self._values[where[seen]], scores[seen])
         self._values[where] = scores
         if (self._values[where] != scores).any():  # twice in this call, with different values
-            raise _two_values(where, self._values[where], scores)
+            raise two_values(where, self._values[where], scores)
         self._received[where] = True
         self._consume()
 
@@ -408,82 +416,3 @@ class SequentialPairedTest:
         where = self._example_order[first : ends[-1]]
         starts = np.concatenate([[0], ends[:-1] - first])
         return np.add.reduceat(self._values[where] - self._reference[where], starts)
-
-
-def _sums_by(unit: IntArray, values: FloatArray) -> FloatArray:
-    return np.bincount(unit, weights=np.broadcast_to(values, unit.shape)).astype(np.float64, copy=False)
-
-
-def _checked_margins(low: float, high: float) -> tuple[float, float]:
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise InvalidInputError(f"Margins must be finite with margin_low <= margin_high, got {low!r} and {high!r}.")
-    return float(low), float(high)
-
-
-def _draw_weights(flip_probability: npt.ArrayLike | None, count: int, floor: float) -> FloatArray:
-    """√probability is the weight of least variance for ±1 changes; the floor bounds what a wrong guess can cost."""
-    if flip_probability is None:
-        return np.ones(count)
-    probability = real_vector(flip_probability, "flip_probability", count)
-    if probability.min() < 0 or probability.max() > 1:
-        raise InvalidInputError(
-            f"flip_probability must be in [0, 1], got {probability.min():g} to {probability.max():g}."
-        )
-    weights = np.sqrt(probability)
-    mean = weights.mean()
-    return np.maximum(weights / mean, floor) if mean > 0 else np.ones(count)
-
-
-def _expected_changes(flip_probability: npt.ArrayLike | None, low: FloatArray, high: FloatArray) -> FloatArray:
-    """Return the guessed mean of each difference: where a change has one direction, its probability that way."""
-    if flip_probability is None:
-        return np.zeros(len(low))
-    one_way = np.where(low == 0, high, np.where(high == 0, low, 0.0))
-    return np.asarray(flip_probability, np.float64) * one_way
-
-
-def _score_bounds(
-    baseline: FloatArray | None, value_range: tuple[float, float], score_range: tuple[float, float] | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the least and greatest score and what NaN counts as, each float [N] or of no dimension."""
-    low, high = _checked_range(value_range, "value_range")
-    if baseline is None:
-        if score_range is not None:
-            raise InvalidInputError("score_range needs a baseline; without one, value_range bounds the values.")
-        return np.asarray(low), np.asarray(high), np.asarray(low)
-    if score_range is None and baseline.min() >= 0 and baseline.max() <= 1 and low >= -1 and high <= 1:
-        score_range = (0.0, 1.0)
-    score_low, score_high = baseline + low, baseline + high
-    if score_range is not None:
-        least, greatest = _checked_range(score_range, "score_range")
-        if baseline.min() < least or baseline.max() > greatest:
-            raise InvalidInputError(
-                f"baseline scores must be in score_range {score_range}, got {baseline.min():g} to {baseline.max():g}."
-            )
-        score_low, score_high = np.maximum(score_low, least), np.minimum(score_high, greatest)
-    return score_low, score_high, score_low
-
-
-def _checked_range(bounds: tuple[float, float], name: str) -> tuple[float, float]:
-    try:
-        low, high = (float(bound) for bound in bounds)
-    except (TypeError, ValueError):
-        raise InvalidInputError(f"{name} must be two numbers, got {bounds!r}.") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InvalidInputError(f"{name} must be finite and increasing, got {bounds!r}.")
-    return low, high
-
-
-def _two_values(where: IntArray, first: FloatArray, second: FloatArray) -> InvalidInputError:
-    at = int((first != second).argmax())
-    return InvalidInputError(
-        f"Example {where[at]} has two different values, {first[at]:g} and {second[at]:g}: results of "
-        "two models, or of one that isn't deterministic."
-    )
-
-
-def _fingerprint(*arrays: npt.NDArray[Any] | None) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for array in arrays:
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

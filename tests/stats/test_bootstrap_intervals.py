@@ -47,11 +47,26 @@ def test_pseudo_counts_open_a_certain_sample() -> None:
 
 
 def test_many_categories_are_drawn_in_blocks() -> None:
-    counts = np.full(100_000, 2)  # forty resamples a block
-    low, high = bootstrap_counts(counts, lambda c: np.asarray((c == 0).mean(-1)), resamples=100)
-    # Poisson(2) leaves a category empty with probability exp(-2).
-    assert low <= 0.0 <= high
-    assert high == pytest.approx(math.exp(-2), abs=0.01)
+    counts = np.full(100_000, 2)  # forty resamples a block, and so many that ends are a normal distribution's
+    low, high = bootstrap_counts(counts, lambda c: np.asarray(c[..., :50_000].sum(-1) / c.sum(-1)))
+    half = 1.96 * math.sqrt(0.25 / 200_000)
+    assert low == pytest.approx(0.5 - half, abs=0.3 * half)
+    assert high == pytest.approx(0.5 + half, abs=0.3 * half)
+
+
+def test_macro_f1_of_few_examples_per_class_covers_the_truth() -> None:
+    # Every class has four examples on average. Percentiles alone, which double the bias, cover the truth in half of
+    # these samples.
+    generator = np.random.default_rng(0)
+    classes, n, trials, covered = 50, 200, 60, 0
+    confusion = 0.7 * np.eye(classes) + 0.3 * generator.dirichlet(np.full(classes, 0.3), classes)
+    truth = generator.dirichlet(np.full(classes, 5.0))[:, None] * confusion
+    true_f1 = float((2 * np.diagonal(truth) / (truth.sum(0) + truth.sum(1))).mean())
+    metric = fb.metrics.get("f1_macro")
+    for _ in range(trials):
+        value = metric.interval(generator.multinomial(n, truth.ravel() / truth.sum()).reshape(classes, classes))
+        covered += value.low <= true_f1 <= value.high
+    assert covered / trials >= 0.8
 
 
 def test_a_ratio_agrees_with_a_plain_bootstrap() -> None:
@@ -136,11 +151,16 @@ def dense_interval(name: str, matrix: np.ndarray, resamples: int) -> tuple[float
     metric = fb.metrics.get(name)
     generator = np.random.default_rng(8)
     total = int(matrix.sum())
-    values = [
-        metric.result(generator.multinomial(total, weights.ravel() / weights.sum()).reshape(classes, classes))
-        for _ in range(resamples)
-    ]
-    return tuple(np.quantile(values, [0.025, 0.975]))
+
+    def replicates(cells: np.ndarray) -> np.ndarray:
+        shares = cells.ravel() / cells.sum()
+        return np.array(
+            [metric.result(generator.multinomial(total, shares).reshape(classes, classes)) for _ in range(resamples)]
+        )
+
+    value = metric.result(matrix)
+    ends = np.quantile(replicates(weights), [0.025, 0.975]) - 2 * (replicates(matrix).mean() - value)
+    return max(0.0, min(ends[0], value)), min(1.0, max(ends[1], value))
 
 
 @pytest.mark.parametrize("name", ["f1_macro", "f1_weighted", "precision_macro", "recall_micro", "f1_binary"])
@@ -168,7 +188,8 @@ def test_the_interval_of_a_thousand_classes_takes_no_matrix_of_resamples() -> No
     value = metric.interval(state)
     # Whole matrices took 40 s.
     assert time.perf_counter() - begin < 10
-    assert value.low < value.value <= value.high and value.high - value.low < 0.05
+    assert value.low <= value.value <= value.high and value.high - value.low < 0.05
+    assert value.low <= 0.8 <= value.high  # the truth, above the value: five examples a class make F1 too low
 
 
 def test_a_faultless_sample_of_macro_f1_is_not_certain() -> None:
