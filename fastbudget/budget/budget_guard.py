@@ -31,6 +31,8 @@ STEP_METRICS_FILE = "step_metrics.jsonl"
 
 # The grace before the limit: time to leave an evaluation and close the ledger, and on long runs for an emergency save.
 _GRACE_SHARE, _LEAST_GRACE_S, _MOST_GRACE_S = 0.002, 0.1, 10.0
+# Ranks must hear from rank 0 that an evaluation is left, and close together.
+_LEAST_GRACE_OF_RANKS_S = 0.5
 # The system may take the processor away for this long at any time, however short the work.
 _JITTER_S = 0.05
 _MOST_SHARE_KEPT = 0.05
@@ -62,7 +64,7 @@ class BudgetGuard:
             arguments, or a string for the shell. It runs as soon as the guard closes. Its exit status goes into the
             ledger, its output into ``on_exhausted.log``.
         tick_s: Between two heartbeats of the watchdog.
-        grace_s: From the SIGTERM to the SIGKILL; None: 0.2% of the budget, between 0.1 and 10 s.
+        grace_s: From the SIGTERM to the SIGKILL; None: 0.2% of the budget, between 0.1 (several ranks: 0.5) and 10 s.
         clock: For tests; without a watchdog.
 
     Raises:
@@ -187,7 +189,8 @@ class BudgetGuard:
     def _grace(self) -> float:
         if self._grace_s is not None:
             return self._grace_s
-        seconds = min(_MOST_GRACE_S, max(_LEAST_GRACE_S, _GRACE_SHARE * self._limit_s))
+        least_s = _LEAST_GRACE_S if self._ranks is None else _LEAST_GRACE_OF_RANKS_S
+        seconds = min(_MOST_GRACE_S, max(least_s, _GRACE_SHARE * self._limit_s))
         return min(seconds, _MOST_SHARE_KEPT * self._limit_s)
 
     def __exit__(
