@@ -33,6 +33,7 @@ _SOURCES = {
     "LaunchConfig": "cost",
     "MissingExtraError": "core",
     "NonFiniteLossError": "core",
+    "OutOfMemoryError": "core",
     "RankFailedError": "core",
     "Plan": "cost",
     "RunDirectoryError": "core",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from .core import InvalidInputError as InvalidInputError
     from .core import MissingExtraError as MissingExtraError
     from .core import NonFiniteLossError as NonFiniteLossError
+    from .core import OutOfMemoryError as OutOfMemoryError
     from .core import RankFailedError as RankFailedError
     from .core import RunDirectoryError as RunDirectoryError
     from .core import SaveError as SaveError

@@ -107,6 +107,7 @@ class BudgetGuard:
         self._cool_down_share, self._tick_s, self._clock = cool_down_share, tick_s, clock
         self._grace_s = grace_s
         self._reserve = FinishReserve(final_evaluations)
+        self._add_step = self._reserve.steps.add
         self._forecast = StepForecast()
         self._signals = StopSignals(self._on_signal)
         self._ledger: Ledger | None = None
@@ -383,7 +384,7 @@ class BudgetGuard:
     def end_step(self) -> float:
         """Measure and count the step begun; return its seconds."""
         seconds = (self._now_ns() - self._step_began_ns - self._elsewhere_ns) / 1e9
-        self._reserve.steps.add(seconds)
+        self._add_step(seconds)
         self._open_ledger().count_step()
         return seconds
 

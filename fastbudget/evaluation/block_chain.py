@@ -112,13 +112,22 @@ def rows_as_bytes(tensor: torch.Tensor) -> Bytes:
 
 
 def row_hashes(batch: Any) -> list[bytes]:
-    """Return one hash per example of a batch: a tensor or array [B, …], or a mapping or tuple of them."""
-    leaves = [_rows_of(leaf) for leaf in _leaves(batch)]
+    """Return one hash per example of a batch: a tensor or array [B, …], or a mapping or tuple of them.
+
+    Plain values in it, such as ``use_cache=False``, belong to every example.
+    """
+    parts = list(_leaves(batch))
+    plain = repr([part for part in parts if isinstance(part, _PLAIN)]).encode()
+    leaves = [_rows_of(part) for part in parts if not isinstance(part, _PLAIN)]
     if not leaves or len({len(rows) for rows in leaves}) != 1:
         raise InvalidInputError("The inputs of a batch must be tensors or arrays with the batch as first dimension.")
-    if len(leaves) == 1:
+    if len(parts) == 1:
         return [xxhash.xxh3_128_digest(row) for row in leaves[0]]
-    return [xxhash.xxh3_128_digest(b"".join(row.tobytes() for row in rows)) for rows in zip(*leaves, strict=True)]
+    rows = zip(*leaves, strict=True)
+    return [xxhash.xxh3_128_digest(b"".join([plain, *(part.tobytes() for part in row)])) for row in rows]
+
+
+_PLAIN = (bool, int, float, str, type(None))
 
 
 def _leaves(batch: Any) -> Iterator[Any]:
@@ -128,7 +137,7 @@ def _leaves(batch: Any) -> Iterator[Any]:
     elif isinstance(batch, list | tuple):
         for entry in batch:
             yield from _leaves(entry)
-    elif batch is not None:
+    else:
         yield batch
 
 

@@ -25,7 +25,7 @@ from .model_identity import identify_model
 from .paired_baseline import BaselineRuns, PairedBaseline, pair_baseline
 from .records import EvaluationProgress, EvaluationRecord
 from .sampling import canonical_order
-from .scoring import KnownResults, Scoring
+from .scoring import KnownResults, Scoring, groups_of
 from .sequential_run import Question, SequentialRun
 from .verdict import Verdict
 
@@ -44,6 +44,7 @@ def compare(
     flip_rates: FlipRates | None = None,
     weighted: bool = True,
     value_range: tuple[float, float] | None = None,
+    groups: npt.ArrayLike | None = None,
     store: EvaluationStore | str | PathLike[str] | None = None,
     model_key: Any = None,
     executor: Executor | None = None,
@@ -75,6 +76,8 @@ def compare(
         weighted: Draw examples by how likely they are to flip, where the baseline has margins.
         value_range: Bounds of a value per example, for metrics that have none of their own. A value outside is an
             error.
+        groups: int [N] by place in the data, equal for examples that depend on each other (questions on one passage):
+            they are drawn together.
         store: Where the candidate's results are found and kept.
         model_key: What the candidate's results belong to; see `evaluate`. A candidate with the baseline's content isn't
             run: it is equal.
@@ -130,7 +133,9 @@ def compare(
         examples,
         population,
         paired,
-        flips=_flips(paired, flip_rates) if weighted else None,
+        # One draw for all where the baseline has gaps, so that what is known of it is what is drawn first.
+        flips=_flips(paired, flip_rates) if weighted and gaps is None else None,
+        groups=None if groups is None else groups_of(groups, population),
         gaps=gaps,
         seed=seed,
         batch_size=batch_size,

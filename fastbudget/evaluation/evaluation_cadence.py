@@ -17,6 +17,7 @@ from .evaluator import evaluate, resolve_metrics
 from .example_data import HashedData
 from .incumbent import Incumbent
 from .model_identity import identify_model
+from .recorded import read_record
 from .records import EvaluationRecord
 from .tiers import Tier, resolve_tier
 
@@ -32,7 +33,7 @@ class Cadence:
             train(model)
             metrics = cadence(model)              # {"accuracy": nan} if it was left out
         metrics = cadence.at_end(model)           # never left out: `fb.Trainer` calls it by itself
-        record = cadence.final(best_model)        # everything, for the checkpoint that is kept
+        record = cadence.final(best_model)        # everything, for the checkpoint that is kept, or all `contenders`
 
     - ``quick`` at each call; ``standard`` at each ``standard_every``-th, and whenever the sequential paired test
       against the best checkpoint so far says on the quick sample that something changed; all examples in `final`.
@@ -54,6 +55,8 @@ class Cadence:
         standard: Tier, or its name.
         standard_every: Calls.
         max_share: Of the time, in (0, 1]: 0.25 is training : evaluation = 3 : 1.
+        expected_train_s: Seconds that training will take, if known: evaluations are then spread over it. None: each one
+            must fit as if training ended after it, so that the early ones of a short run are left out.
         safety_critical: True forbids any decision from a sample: every call evaluates everything, whatever it costs.
         alpha: Error probability of each verdict of the sequential test.
         store: File for results per example; None: a temporary one.
@@ -75,6 +78,7 @@ class Cadence:
         standard: str | Tier = "standard",
         standard_every: int = 5,
         max_share: float = 0.25,
+        expected_train_s: float | None = None,
         safety_critical: bool = False,
         alpha: float = 0.05,
         store: EvaluationStore | str | Path | None = None,
@@ -83,6 +87,8 @@ class Cadence:
     ) -> None:
         if not 0 < max_share <= 1:
             raise InvalidInputError(f"max_share must be above 0 and at most 1, got {max_share}.")
+        if expected_train_s is not None and not expected_train_s > 0:
+            raise InvalidInputError(f"expected_train_s must be above 0 seconds, got {expected_train_s}.")
         if standard_every < 1:
             raise InvalidInputError(f"standard_every must be at least 1 call, got {standard_every}.")
         if not 0 < alpha < 1:
@@ -94,6 +100,7 @@ class Cadence:
         self._tiers = {"quick": resolve_tier(quick), "standard": resolve_tier(standard), "full": resolve_tier("full")}
         self._predict_with, self._options = predict_with, options
         self.standard_every, self.max_share, self.safety_critical = standard_every, max_share, safety_critical
+        self.expected_train_s = expected_train_s
         self.log: list[CadenceDecision] = []
         self.history: list[EvaluationRecord] = []
         self.train_s = self.evaluation_s = 0.0
@@ -109,9 +116,15 @@ class Cadence:
         seed = self._tiers["quick"].seed
         if any(tier.seed != seed for tier in self._tiers.values() if not tier.takes_all):
             raise InvalidInputError("quick and standard must have the same seed: their samples are nested.")
+        if any(tier.stratified for tier in self._tiers.values()):
+            raise InvalidInputError(
+                "quick and standard must not be stratified: the sequential test needs plain samples."
+            )
         self._incumbent = Incumbent(self.metric, ranking, self._data.content_hashes, seed=seed, alpha=alpha)
         self._calls = 0
         self._evaluated: dict[str, EvaluationRecord] = {}
+        # Call, value and record by the content of the weights, the latest of each.
+        self._measured: dict[str | None, tuple[int, float, EvaluationRecord]] = {}
         self._left_at = clock()
 
     def __call__(self, model: Any) -> dict[str, float]:
@@ -190,6 +203,19 @@ class Cadence:
         """The record of the best checkpoint so far: one that the test called better, or that nothing beat."""
         return self._incumbent.record
 
+    def contenders(self) -> tuple[int, ...]:
+        """Return the numbers of the calls whose checkpoints may be the best, those of greatest value first.
+
+        All that were evaluated but those that the sequential test calls worse than the one of greatest value. With
+        `final` for each of them the choice is that of full evaluations throughout, but for the errors of these tests.
+        """
+        if not self._measured:
+            return ()
+        sign = -1.0 if self._metrics[self.metric].higher_is_better else 1.0
+        ranked = sorted(self._measured.values(), key=lambda measured: (sign * measured[1], measured[0]))
+        leader = ranked[0][2]
+        return tuple(number for number, _, record in ranked if self._incumbent.verdict(record, leader) != "worse")
+
     def report(self) -> dict[str, Any]:
         """Return what was done and what it cost, as plain data."""
         actions = [decision.action for decision in self.log]
@@ -207,13 +233,23 @@ class Cadence:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the times and counts, for a resumed run; results are in the store, if it has a file of its own."""
-        return {"calls": self._calls, "train_s": self.train_s, "evaluation_s": self.evaluation_s}
+        """Return times, counts and the best record's number in the store, for a resumed run with the same store."""
+        best = self._incumbent.record
+        return {
+            "calls": self._calls,
+            "train_s": self.train_s,
+            "evaluation_s": self.evaluation_s,
+            "seconds_per_example": self._seconds_per_example,
+            "best": None if best is None or self._scratch is not None else best.store_id,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Go on from a saved state; the time since then doesn't count as training."""
         self._calls = int(state["calls"])
         self.train_s, self.evaluation_s = float(state["train_s"]), float(state["evaluation_s"])
+        self._seconds_per_example = state["seconds_per_example"]
+        if state["best"] is not None:
+            self._incumbent.record = read_record(self._store, state["best"])
         self._left_at = self._clock()
 
     def _enter(self) -> None:
@@ -224,7 +260,7 @@ class Cadence:
     def _due(self) -> tuple[str, str]:
         if self.safety_critical:
             return "full", "safety-critical: no decision from a sample"
-        if self._incumbent.record is None:
+        if self._seconds_per_example is None:
             return "quick", "the first evaluation: its cost is learned from it"
         if self._calls % self.standard_every == 0:
             return "standard", f"every {self.standard_every} calls"
@@ -237,13 +273,19 @@ class Cadence:
             cost_s = self._cost_s(smaller)
             if cost_s is None:
                 return smaller, reason
-            share = self._share_after(cost_s + (self._cost_s("full") or 0.0))
-            if share <= self.max_share:
+            if self._fits(cost_s):
                 return smaller, reason if smaller == action else f"{reason}, but a {action} one breaks the share"
-        return "skipped", (
-            f"{reason}, but evaluation would take {share:.0%} of the time with it and the final one, above "
-            f"{self.max_share:.0%}"
-        )
+        return "skipped", f"{reason}, but with it and the final one evaluation would go beyond {self.max_share:.0%}"
+
+    def _fits(self, cost_s: float) -> bool:
+        """Whether an evaluation keeps the share, the final one included, at an even pace over the training expected."""
+        if self.max_share == 1:
+            return True
+        spent_s = self.evaluation_s + self._clock() - self._entered_at + cost_s
+        per_train_s = self.max_share / (1 - self.max_share)
+        train_s = max(self.expected_train_s or 0.0, self.train_s)
+        allowed_s = per_train_s * train_s - (self._cost_s("full") or 0.0)
+        return spent_s <= allowed_s * self.train_s / train_s if train_s > 0 else False
 
     def _share_after(self, seconds: float) -> float:
         spent = self.evaluation_s + self._clock() - self._entered_at + seconds
@@ -277,6 +319,8 @@ class Cadence:
         value = None
         if record is not None:
             value = self._incumbent.paired_value(record)
+            first_call = self._measured.get(record.model_hash, (self._calls,))[0]
+            self._measured[record.model_hash] = first_call, value, record
             self._incumbent.offer(record, verdict)
         now = self._clock()
         seconds = now - self._entered_at

@@ -14,6 +14,7 @@ from ..metrics import MetricValue
 from ..store.content_hash import Hashes
 from .example_data import Batch, ExampleSet, Indices, is_batch_list, is_map_style, streamed_batches
 from .sampling import canonical_order, draw_order, stratified_sample
+from .scoring import groups_of
 from .thresholds import ThresholdTests
 from .tiers import Tier
 
@@ -90,13 +91,21 @@ class _Listed(EvaluationPlan):
 class _Drawn(_Listed):
     """Examples by index, drawn by sequential tests until they are decided or ``size`` were drawn."""
 
-    def __init__(self, examples: ExampleSet, order: Indices, batch_size: int, tests: ThresholdTests, size: int) -> None:
+    def __init__(
+        self,
+        examples: ExampleSet,
+        order: Indices,
+        batch_size: int,
+        tests: ThresholdTests,
+        size: int,
+        groups: npt.NDArray[np.int64] | None,
+    ) -> None:
         super().__init__(examples, order, batch_size)
         self._tests = tests
         self._size = size
         self._place_of = np.zeros(len(examples), np.int64)
         self._place_of[order] = np.arange(len(order))
-        tests.start(len(order))
+        tests.start(len(order), None if groups is None else groups_of(groups, order))
 
     def __len__(self) -> int:
         return self._size
@@ -140,6 +149,7 @@ def make_plan(
     tier: Tier,
     *,
     threshold_tests: ThresholdTests | None,
+    groups: npt.NDArray[np.int64] | None,
     batch_size: int,
     shard: tuple[int, int] | None,
     collate: Callable[[list[Any]], Any] | None,
@@ -168,7 +178,7 @@ def make_plan(
         assert hashes is not None
         if tier.stratified:
             raise InvalidInputError("A stratified sample and thresholds exclude each other: use a plain tier.")
-        plan = _Drawn(examples, population[canonical_order(hashes)], batch_size, threshold_tests, size)
+        plan = _Drawn(examples, population[canonical_order(hashes)], batch_size, threshold_tests, size, groups)
     else:
         order = population if hashes is None else population[_sample(examples, population, hashes, tier, size)]
         plan = _Listed(examples, order if shard is None else _share(order, shard), batch_size)

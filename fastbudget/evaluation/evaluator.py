@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .. import metrics as metrics_room
 from ..core.errors import InvalidInputError, one_of
 from ..core.executor import Executor
-from ..metrics import Metric, MetricValue
+from ..metrics import Metric, MetricSet, MetricValue
 from ..stats.validation import check_confidence
 from ..store import EvaluationStore, hash_data
 from .evaluation_plan import EvaluationPlan, make_plan
@@ -32,7 +32,7 @@ _NAN_POLICIES = ("error", "wrong")
 def evaluate(
     predict: Callable[[Any], Any],
     data: Any,
-    metrics: Sequence[str | Metric[Any]] | Mapping[str, Metric[Any]] = ("accuracy",),
+    metrics: Sequence[str | Metric[Any]] | Mapping[str, Metric[Any]] | MetricSet = ("accuracy",),
     tier: str | Tier = "full",
     *,
     store: EvaluationStore | str | PathLike[str] | None = None,
@@ -63,7 +63,7 @@ def evaluate(
         data: A re-iterable of batches ``(inputs, references)``, or a map-style data set ``data[i] -> (input,
             reference)`` of single examples, with ``data.ids`` if it likes. A list or tuple holds batches if its
             references have a batch dimension.
-        metrics: Names, or metrics.
+        metrics: Names, metrics, or a set such as ``fb.metrics.preset("summarization")``.
         tier: ``"quick"`` (400 examples), ``"standard"`` (2,000), ``"full"``, or a `Tier` of your own. All but
             ``"full"`` need examples by index.
         store: An `EvaluationStore` or its path: results per example are committed batch by batch, found again however
@@ -74,7 +74,8 @@ def evaluate(
         thresholds: Metric to value: examples are drawn at random until it is certain, with error at most
             ``1 - confidence`` in all, that the value on the whole data set is above or below.
         confidence: Of the intervals.
-        groups: int [N], equal for examples that belong together, for intervals that resample examples.
+        groups: int [N], equal for examples that belong together, for intervals that resample examples; thresholds
+            draw them together.
         batch_size: For map-style data.
         nan: ``"error"``, or ``"wrong"``: class scores that are NaN count as a wrong class and are reported.
         preprocessing: Fingerprint of what is done to the examples; another one is another key in the store.
@@ -103,6 +104,7 @@ def evaluate(
         data,
         policy,
         threshold_tests=thresholds_of(thresholds or {}, chosen, alpha=1 - confidence, seed=policy.seed),
+        groups=groups,
         batch_size=batch_size,
         shard=shard,
         collate=collate,
@@ -185,8 +187,12 @@ def _check(*, batch_size: int, num_devices: int, nan: str) -> None:
         raise InvalidInputError(f"nan must be one of {one_of(_NAN_POLICIES)}, got {nan!r}.")
 
 
-def resolve_metrics(metrics: Iterable[str | Metric[Any]] | Mapping[str, Metric[Any]]) -> dict[str, Metric[Any]]:
+def resolve_metrics(
+    metrics: Iterable[str | Metric[Any]] | Mapping[str, Metric[Any]] | MetricSet,
+) -> dict[str, Metric[Any]]:
     """Return metrics by the name they have in a record."""
+    if isinstance(metrics, MetricSet):
+        return metrics.metrics
     if isinstance(metrics, str):
         raise InvalidInputError(f"metrics must be a list of names, got the text {metrics!r}; write [{metrics!r}].")
     if isinstance(metrics, Mapping):

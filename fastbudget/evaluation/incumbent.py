@@ -43,18 +43,22 @@ class Incumbent:
         self.record: EvaluationRecord | None = None
         self._metric, self._ranking, self._seed, self._alpha = metric, ranking, seed, alpha
         order = draw_order(hashes, seed)
-        keys = as_keys(hashes)
-        self._sorted = np.argsort(keys)
-        self._keys = keys[self._sorted]
-        self._place = np.empty(len(order), np.int64)
-        self._place[order] = np.arange(len(order))
+        # Examples of equal content share one score.
+        self._contents, content_of = np.unique(as_keys(hashes), return_inverse=True)
+        self._content_in_order = content_of[order]
         self._size = len(order)
 
-    def verdict(self, record: EvaluationRecord) -> str | None:
-        """Return ``"better"``, ``"worse"``, ``"equal"`` or ``"undecided"`` of a record against the best so far."""
-        if self.record is None or record is self.record:
+    def verdict(self, record: EvaluationRecord, against: EvaluationRecord | None = None) -> str | None:
+        """Return ``"better"``, ``"worse"``, ``"equal"`` or ``"undecided"`` of a record against the best so far.
+
+        Args:
+            record: Of a checkpoint.
+            against: Another record than the best.
+        """
+        other = against or self.record
+        if other is None or record is other:
             return None
-        differences = self._differences(record)
+        differences = self._differences(record, other)
         low, high = self._ranking.example_range or (0.0, 1.0)
         test = SequentialPairedTest(
             self._size, alpha=self._alpha, value_range=(low - high, high - low), seed=self._seed
@@ -70,7 +74,7 @@ class Incumbent:
         value = record.values[self._metric].value
         if self.record is None or record is self.record or record.num_examples == self._size:
             return value
-        differences = self._differences(record)
+        differences = self._differences(record, self.record)
         if len(differences) == 0:
             return value
         sign = 1.0 if self._ranking.higher_is_better else -1.0
@@ -86,20 +90,18 @@ class Incumbent:
         same = record.model_hash is not None and record.model_hash == self.record.model_hash
         return same and record.num_examples > self.record.num_examples
 
-    def _differences(self, record: EvaluationRecord) -> FloatArray:
-        """Return candidate minus best, positive where better, on the beginning of the order that both have."""
-        assert self.record is not None
-        mine, other = self._in_order(record), self._in_order(self.record)
-        known = ~(np.isnan(mine) | np.isnan(other))
+    def _differences(self, record: EvaluationRecord, other: EvaluationRecord) -> FloatArray:
+        """Return record minus other, positive where better, on the beginning of the order that both have."""
+        mine, theirs = self._in_order(record), self._in_order(other)
+        known = ~(np.isnan(mine) | np.isnan(theirs))
         count = self._size if known.all() else int(known.argmin())
-        difference = mine[:count] - other[:count]
+        difference = mine[:count] - theirs[:count]
         return difference if self._ranking.higher_is_better else -difference
 
     def _in_order(self, record: EvaluationRecord) -> FloatArray:
         if record.examples is None:
             raise InvalidInputError("A checkpoint's results per example are missing: the data's content has no hash.")
-        keys = as_keys(record.examples.hashes)
-        found = self._sorted[np.minimum(np.searchsorted(self._keys, keys), self._size - 1)]
-        scores = np.full(self._size, np.nan)
-        scores[self._place[found]] = record.examples.scores[self._metric]
-        return scores
+        by_content = np.full(len(self._contents), np.nan)
+        where = np.searchsorted(self._contents, as_keys(record.examples.hashes))
+        by_content[where] = record.examples.scores[self._metric]
+        return by_content[self._content_in_order]

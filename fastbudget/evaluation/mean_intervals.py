@@ -47,7 +47,8 @@ def mean_with_interval(
         low, high = bootstrap_ratio(scores, np.ones(len(scores)), groups=groups, confidence=confidence)
         unit = "examples" if groups is None else f"{len(np.unique(groups))} groups of examples"
         method = f"bootstrap over {unit} (approximate)"
-    return MetricValue(value=value, low=low, high=high, confidence=confidence, method=method, num_examples=len(scores))
+    found = MetricValue(value=value, low=low, high=high, confidence=confidence, method=method, num_examples=len(scores))
+    return found if population_size is None else of_finite_population(found, population_size)
 
 
 def is_binary(scores: FloatArray) -> bool:

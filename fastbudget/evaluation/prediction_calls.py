@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InvalidInputError
+from ..core.out_of_memory import is_out_of_memory, release_memory
 from ..store.columns import as_values
 from .example_data import take_rows
-
-_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "alloc_failed", "failed to allocate memory")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,23 +47,9 @@ class PredictionCall:
             except Exception as error:
                 if not is_out_of_memory(error) or stop - start == 1:
                     raise
-            # Outside the handler, whose traceback would hold the tensors.
-            _release_cached_memory()
+                release_memory(error)
             size = largest = (stop - start) // 2
         return Predicted(predictions=joined(found), largest_batch=largest)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that host or device memory ran out."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error).lower() for text in _MEMORY_TEXTS)
-
-
-def _release_cached_memory() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def _checked(predictions: Any, count: int) -> Any:

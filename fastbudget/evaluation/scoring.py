@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..core.errors import InvalidInputError
 from ..core.executor import Executor, ordered_results
-from ..metrics import Metric, MetricValue
+from ..metrics import Metric, MetricSet, MetricValue
 from ..store import EvaluationStore, ExampleValues
 from ..store.columns import as_values
 from .example_data import Batch, take_rows
@@ -72,7 +72,10 @@ class Scoring:
         self._known = known
         self._nan = nan
         self._confidence = confidence
-        self._states = {name: metric.init() for name, metric in metrics.items() if not metric.is_mean}
+        # What isn't a mean of examples' values is a function of all examples, fed together in one pass.
+        whole = {name: metric for name, metric in metrics.items() if not metric.is_mean}
+        self._whole = MetricSet(whole) if whole else None
+        self._states = self._whole.init() if self._whole is not None else {}
         self._scores: dict[str, list[FloatArray]] = {name: [] for name in metrics}
         self._margins: list[npt.NDArray[np.float32]] | None = []
         self._hashes: list[npt.NDArray[np.uint8]] | None = []
@@ -104,7 +107,7 @@ class Scoring:
         if self._known is None or batch.hashes is None:
             return np.arange(len(batch))
         known = self._known.predictions.find(batch.hashes) >= 0
-        if not self._states:
+        if self._whole is None:
             scored = [values.find(batch.hashes) >= 0 for values in self._known.scores.values()]
             known |= np.logical_and.reduce(scored)
         return np.flatnonzero(~known)
@@ -145,10 +148,10 @@ class Scoring:
         return scores
 
     def _score(self, predictions: Any, references: Any, rows: Rows, count: int) -> dict[str, FloatArray]:
+        if self._whole is not None:
+            self._states = self._whole.update(self._states, predictions, references)
         scores = {}
         for name, metric in self._metrics.items():
-            if name in self._states:
-                self._states[name] = metric.update(self._states[name], predictions, references)
             values = _per_example(metric, predictions, references)
             if values is not None:
                 filled = np.full(count, np.nan)
@@ -270,38 +273,44 @@ class Scoring:
             groups: int [N] by place in the data set.
             population_size: N where the interval is for the value on the data set; None: for what it is a sample of.
         """
-        own = None if groups is None else _groups_of(groups, np.concatenate(self._indices))
+        own = None if groups is None else groups_of(groups, np.concatenate(self._indices))
         found = {}
         for name, metric in self._metrics.items():
-            if name not in self._states:
+            if metric.is_mean:
                 scores = np.concatenate(self._scores[name])
                 found[name] = mean_with_interval(scores, self._confidence, own, population_size)
-                continue
-            by_group = own if metric.task == "language_modeling" else None
-            value = metric.interval(self._states[name], self._confidence, by_group)
-            found[name] = value if population_size is None else of_finite_population(value, population_size)
-        return found
+        if self._whole is not None:
+            # Counts can't be resampled by groups, rows of tokens can.
+            by_group = own if all(m.task == "language_modeling" for m in self._whole.metrics.values()) else None
+            for name, value in self._whole.interval(self._states, self._confidence, by_group).items():
+                found[name] = value if population_size is None else of_finite_population(value, population_size)
+        return {name: found[name] for name in self._metrics}
 
 
-def _groups_of(groups: npt.NDArray[np.int64], indices: Rows) -> npt.NDArray[np.int64]:
-    if len(groups) <= indices.max():
+def groups_of(groups: npt.ArrayLike, indices: Rows) -> npt.NDArray[np.int64]:
+    """Return the groups of some examples, int [n], of those by place in the data set.
+
+    Raises:
+        InvalidInputError: an example has none.
+    """
+    given = np.asarray(groups)
+    if given.ndim != 1 or len(given) <= indices.max():
         raise InvalidInputError(
-            f"groups must have one entry per example, got {len(groups)} for at least {int(indices.max()) + 1}."
+            f"groups must have one entry per example, got {list(given.shape)} for at least {int(indices.max()) + 1}."
         )
-    return np.asarray(groups)[indices]
+    return given[indices]
 
 
 def _per_example(metric: Metric[Any], predictions: Any, references: Any) -> FloatArray | None:
-    try:
-        return metric.per_example(predictions, references)
-    except InvalidInputError:
-        if metric.is_mean:
-            raise
-        return None  # a metric of the whole set alone; wrong input has been refused by its update
+    """Return the values per example of a metric that has them."""
+    has_them = type(metric).per_example is not Metric.per_example
+    return metric.per_example(predictions, references) if has_them else None
 
 
 def _kept_predictions(predictions: Any) -> Any:
     """Return predictions as the store keeps them, or None: too large, or no data."""
+    if hasattr(predictions, "detach") and predictions.nbytes > _LARGEST_KEPT_BYTES * len(predictions):
+        return None  # not brought to the host first
     values = as_values(predictions)
     if values.dtype == object:
         plain = all(isinstance(item, str | int | float | bool | list | dict | type(None)) for item in values)

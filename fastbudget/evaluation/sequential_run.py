@@ -71,6 +71,7 @@ class SequentialRun:
         population: int64 [N], the examples compared on, in an order that their content decides.
         paired: The baseline's scores of these.
         flips: float64 [N], how likely each score is to change; None: drawn uniformly.
+        groups: int64 [N], equal for examples that belong together; None: each is alone.
         gaps: Runs the baseline where it has no score; None: it has all.
         seed: Of the draw.
         batch_size: Examples per look.
@@ -84,6 +85,7 @@ class SequentialRun:
         paired: PairedBaseline,
         *,
         flips: FloatArray | None,
+        groups: npt.NDArray[np.int64] | None,
         gaps: BaselineRuns | None,
         seed: int,
         batch_size: int,
@@ -109,6 +111,7 @@ class SequentialRun:
             value_range=(low - high, high - low),
             score_range=(low, high) if complete else None,
             seed=seed,
+            clusters=groups,
         )
         self._takes_scores = complete
         self._interval: tuple[float, float] = (low - high, high - low)

@@ -26,7 +26,7 @@ class Task:
         name: In the results; each once.
         data: As for `fb.evaluate`.
         metrics: Names, or metrics; None: those that suit ``type``.
-        type: ``"classification"``, ``"regression"`` or ``"language_modeling"``, if metrics are None.
+        type: As `fb.metrics.list` has it: ``"classification"``, ``"regression"``, ``"summarization"``, ….
         predict: For a task that needs another callable than the suite's.
         tier: For a task that needs another tier than the suite's.
         options: More keywords for `fb.evaluate`, such as ``collate``.
@@ -45,6 +45,10 @@ _METRICS_BY_TYPE = {
     "classification": ("accuracy",),
     "regression": ("mse", "mae"),
     "language_modeling": ("nll",),
+    "summarization": ("rougeL",),
+    "text_generation": ("chrf",),
+    "question_answering": ("exact_match", "token_f1"),
+    "speech_recognition": ("wer",),
 }
 
 

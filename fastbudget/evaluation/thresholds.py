@@ -33,8 +33,8 @@ class ThresholdTests:
     seed: int
     _tests: dict[str, Any] = field(default_factory=dict)
 
-    def start(self, population_size: int) -> None:
-        """Begin with a data set of so many examples."""
+    def start(self, population_size: int, groups: npt.NDArray[np.int64] | None) -> None:
+        """Begin with a data set of so many examples; those of one group, int [N], are drawn together."""
         for name, threshold in self.thresholds.items():
             self._tests[name] = SequentialPairedTest(
                 population_size,
@@ -43,6 +43,7 @@ class ThresholdTests:
                 alpha=self.alpha / len(self.thresholds),
                 value_range=self.ranges[name],
                 seed=self.seed,
+                clusters=groups,
             )
 
     def draw(self, size: int) -> npt.NDArray[np.int64]:

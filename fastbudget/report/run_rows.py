@@ -12,6 +12,8 @@ Row = tuple[str, str]
 STOP_REASONS = {
     "completed": "all steps taken",
     "budget": "the budget was spent",
+    "target": "the target was reached, or the last stage ended",
+    "patience": "no improvement for as many evaluations as allowed",
     "sigint": "interrupted (SIGINT)",
     "sigterm": "terminated (SIGTERM)",
 }

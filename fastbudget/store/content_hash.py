@@ -53,7 +53,12 @@ def hashes_from(digests: Iterable[bytes]) -> Hashes:
 
 def hash_data(hashes: Hashes) -> str:
     """Return the content hash of a data set from its examples', hexadecimal: their order doesn't matter."""
-    return xxhash.xxh3_128_hexdigest(np.sort(as_keys(hashes)).tobytes())
+    pairs = as_keys(hashes).view(np.uint64).reshape(-1, 2)
+    # One column decides nearly always, and is sorted many times as fast as pairs.
+    ordered = pairs[np.argsort(pairs[:, 0])]
+    if (ordered[1:, 0] == ordered[:-1, 0]).any():
+        ordered = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+    return xxhash.xxh3_128_hexdigest(ordered.tobytes())
 
 
 def as_keys(hashes: Hashes) -> npt.NDArray[Any]:

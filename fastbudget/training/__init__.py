@@ -14,9 +14,11 @@ from .data import (
 )
 from .distributed import DataParallel
 from .early_stopping import EarlyStopping
+from .fingerprints import data_fingerprint
 from .generators import sample_generators
 from .losses import count_targets, resolve_loss
 from .metrics_log import METRICS_FILE
+from .model_parallel import ModelParallel
 from .optimizers import OPTIMIZERS, build_optimizer
 from .progress import Progress
 from .schedule import LearningRateSchedule
@@ -31,6 +33,7 @@ __all__ = [
     "EarlyStopping",
     "LearningRateSchedule",
     "MemmapDataset",
+    "ModelParallel",
     "PaddingCollate",
     "Progress",
     "ResumableSampler",
@@ -46,6 +49,7 @@ __all__ = [
     "call_model",
     "check_has_batches",
     "count_targets",
+    "data_fingerprint",
     "make_loader",
     "num_samples",
     "resolve_loss",

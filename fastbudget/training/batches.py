@@ -20,7 +20,8 @@ def inputs_of(batch: Any) -> Any:
 
 def call_model(model: torch.nn.Module, batch: Any) -> Any:
     """Call the model on a batch: a mapping becomes keywords, a tuple of inputs positions, a tensor the one argument."""
-    inputs = inputs_of(batch)
+    kind = type(batch)
+    inputs = batch if kind is dict or kind is torch.Tensor else inputs_of(batch)
     if isinstance(inputs, torch.Tensor):
         return model(inputs)
     if isinstance(inputs, Mapping):
@@ -95,6 +96,14 @@ def check_has_batches(loader: Iterable[Any], name: str) -> Any:
     raise InvalidInputError(f"{name} yields no batch: the data set is empty, or smaller than a batch with drop_last.")
 
 
+def length_of(loader: Iterable[Any]) -> int | None:
+    """Return a loader's number of batches, None if it doesn't know."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:  # a DataLoader of an IterableDataset
+        return None
+
+
 def batches_per_epoch(loader: Any) -> int:
     """Return the number of batches in one pass.
 
@@ -102,8 +111,8 @@ def batches_per_epoch(loader: Any) -> int:
         InvalidInputError: the loader doesn't know.
     """
     length = getattr(loader, "batches_per_epoch", None)
-    if length is None and isinstance(loader, Sized):
-        length = len(loader)
+    if length is None:
+        length = length_of(loader)
     if length is None:
         raise InvalidInputError(f"A {type(loader).__name__} has no length, so epochs can't be counted; use max_steps.")
     return int(length)

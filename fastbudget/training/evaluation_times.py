@@ -29,6 +29,7 @@ class EvaluationTimes:
         agreed: Callable[[bool], bool],
     ) -> None:
         self._evaluate_every, self._checkpoint_every, self._mtbf_s = evaluate_every, checkpoint_every, mtbf_s
+        self.saves_between = checkpoint_every is not None or mtbf_s is not None
         self._agreed = agreed
         self._evaluated_at_s = self._due_s = 0.0
         self._save_interval_s: float | None = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..core.errors import InvalidInputError
+from ..core.errors import FastbudgetError, InvalidInputError
+from ..core.units import format_bytes
 from ..cost import find_blocks, recomputed_layers
 from .losses import Loss
 from .micro_batches import MicroBatches
@@ -54,13 +56,13 @@ class MemoryFitting:
         check_micro_batch_size(micro_batch_size)
         if memory_limit_bytes is not None and not memory_limit_bytes > 0:
             raise InvalidInputError(f"memory_limit_bytes must be above 0, got {memory_limit_bytes}.")
-        self._model, self._recompute, self._size = model, recompute, micro_batch_size
+        self._model, self._device, self._size = model, device, micro_batch_size
         self._is_auto = isinstance(recompute, str) and recompute == "auto"
         self._named = [] if self._is_auto or recompute == "none" else list(recompute_names(model, recompute))
         self._predictor = StepPredictor(
             model, loss, optimizer, precision=precision, device=device, memory_limit_bytes=memory_limit_bytes
         )
-        self.is_pending = self._is_auto or micro_batch_size == "auto" or memory_limit_bytes is not None
+        self.is_pending = self._chooses = self._is_auto or micro_batch_size == "auto" or memory_limit_bytes is not None
         if is_sharded and self.is_pending:
             raise InvalidInputError(
                 "'auto' and memory_limit_bytes can't be with a sharded model, whose step can't be traced; give "
@@ -81,6 +83,10 @@ class MemoryFitting:
                 self._applied.enter_context(recomputed_layers(self._model, self._named))
             yield
 
+    def start_anew(self) -> None:
+        """Choose again before the next step, whose batches may have another shape."""
+        self.is_pending = self._chooses
+
     def choose(self, batches: Sequence[Any], ranks: Ranks | None = None) -> None:
         """Choose what is ``"auto"`` from the batches of the step about to be taken; with ranks, from rank 0's.
 
@@ -93,13 +99,18 @@ class MemoryFitting:
         self._applied.close()
 
         def fit() -> StepMemory:
-            return fit_step(
-                self._predictor,
-                batches[0],
-                recompute="auto" if self._is_auto else self._named,
-                micro_batch_size=self._size,
-                accumulates=len(batches) > 1,
-            )
+            try:
+                return fit_step(
+                    self._predictor,
+                    batches[0],
+                    recompute="auto" if self._is_auto else self._named,
+                    micro_batch_size=self._size,
+                    accumulates=len(batches) > 1,
+                )
+            except FastbudgetError:
+                raise
+            except Exception as error:  # whatever the model raises on fake tensors
+                raise InvalidInputError(f"{type(error).__name__}: {error}") from error
 
         try:
             self.chosen = fit() if ranks is None else ranks.group.done_by_rank_0(fit)
@@ -115,6 +126,18 @@ class MemoryFitting:
             self._applied.enter_context(recomputed_layers(self._model, names))
         if self.chosen is not None and self.chosen.micro_batch_size is not None:
             self._micro_batches.size = self.chosen.micro_batch_size
+
+    def compare(self) -> None:
+        """After the step that was chosen for: say how its peak compares. On the CPU nobody counts."""
+        if self.chosen is None or self._device.type != "cuda":
+            return
+        measured = torch.cuda.max_memory_reserved(self._device)
+        self.chosen = replace(self.chosen, measured_peak_bytes=measured)
+        _log.info(
+            "The step ran: %s reserved at its peak, %s predicted with what lies beside.",
+            format_bytes(measured),
+            format_bytes(self.chosen.peak_bytes),
+        )
 
     def _advice(self, batch: Any) -> str:
         names = self._named if self.chosen is None else self.chosen.recompute

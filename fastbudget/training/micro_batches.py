@@ -19,15 +19,15 @@ from .generators import generator_states, set_generator_states
 _log = logging.getLogger("fastbudget.training")
 
 # Python's and NumPy's generators take 30 µs to copy, too much for steps shorter than this; torch's takes less than one.
-_SHORT_STEP_S = 1e-3
+_SHORT_STEP_S = 5e-3
 
 
 class MicroBatches:
     """Computes gradients in micro-batches of at most ``size`` samples, and halves ``size`` when memory runs out.
 
     A step that is taken again is as if it had been taken once: the same batches, the same random numbers, no gradient
-    or batch-norm statistic of the failed attempt; its loss is that of the whole batch, as before. (Steps below a
-    millisecond draw the same numbers from torch's generators only.)
+    or batch-norm statistic of the failed attempt; its loss is that of the whole batch, as before. (Steps below
+    5 ms draw the same numbers from torch's generators only.)
 
     Args:
         model: Trained.
@@ -53,7 +53,7 @@ class MicroBatches:
         """
         began = time.perf_counter()
         generators = generator_states() if self._step_s > _SHORT_STEP_S else _torch_states(self._on_cuda)
-        statistics = [buffer.clone() for buffer in self._statistics]
+        statistics = [buffer.clone() for buffer in self._statistics] if self._statistics else []
         while True:
             try:
                 loss = backward(batches if self.size is None else self.split(batches))
@@ -112,7 +112,7 @@ class MicroBatches:
 
 
 def _torch_states(on_cuda: bool) -> dict[str, Any]:
-    return generator_states() if on_cuda else {"torch": torch.get_rng_state()}
+    return generator_states() if on_cuda else {"torch": torch.default_generator.get_state()}
 
 
 def _set_states(states: dict[str, Any]) -> None:

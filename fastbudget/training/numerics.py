@@ -47,7 +47,12 @@ def compiled(model: torch.nn.Module, options: bool | Mapping[str, Any]) -> Itera
         yield
         return
     before = model._compiled_call_impl
-    model.compile(**({} if options is True else dict(options)))
+
+    # Not model.compile(): it begins in PyTorch's own files, which Dynamo passes over, so that a Sequential stays eager.
+    def call(*inputs: Any, **keywords: Any) -> Any:
+        return model._call_impl(*inputs, **keywords)
+
+    model._compiled_call_impl = torch.compile(call, **({} if options is True else dict(options)))
     try:
         yield
     finally:

@@ -63,12 +63,17 @@ _ADVICE = "an optimizer with smaller states (sgd, adafactor, 8-bit), shard them 
 
 
 def _versions(optimizer: torch.optim.Optimizer) -> list[int]:
-    """Return autograd's counters of changes in place: of the parameters, and of their states."""
-    held = [parameter._version for group in optimizer.param_groups for parameter in group["params"]]
-    states = [
-        value._version
-        for state in optimizer.state.values()
-        for value in state.values()
-        if isinstance(value, torch.Tensor)
-    ]
-    return held + states
+    """Return autograd's counters of changes in place, of each group's first parameter with a gradient and its states.
+
+    Every optimizer of PyTorch begins with these, one by one or all at once. To read the counters of all takes longer
+    than the steps of a small model.
+    """
+    found = []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                found.append(parameter._version)
+                states = optimizer.state.get(parameter, {}).values()
+                found += [value._version for value in states if isinstance(value, torch.Tensor)]
+                break
+    return found

@@ -19,7 +19,7 @@ import torch
 
 from ..core.clock import utc_text
 from ..hardware import describe_environment
-from .data_fingerprint import data_fingerprint
+from .fingerprints import data_fingerprint
 
 PROVENANCE_FILE = "provenance.jsonl"
 _VERSION = 1

@@ -9,11 +9,11 @@ import torch
 
 from ..checkpoint import Checkpoint
 from ..core.errors import InvalidInputError
-from .batch_stream import BatchStream, epoch_seed
+from .batch_stream import epoch_seed
 from .distributed.joined_values import num_parts, own_part
 from .early_stopping import EarlyStopping
 from .generators import generator_states, set_generator_states
-from .staged_stream import StagedStream
+from .staged_stream import Stream
 from .training_step import TrainingStep
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _PARTS = (
 def collect_state(
     step: int,
     training_step: TrainingStep,
-    stream: BatchStream | StagedStream,
+    stream: Stream,
     early_stopping: EarlyStopping | None,
     ranks: Ranks | None = None,
 ) -> dict[str, Any]:

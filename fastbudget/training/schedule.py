@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 from ..core.errors import InvalidInputError, one_of
@@ -41,7 +42,7 @@ class LearningRateSchedule:
         if not 0 < self.cool_down_share <= 1:
             raise InvalidInputError(f"cool_down_share must be above 0 and at most 1, got {self.cool_down_share}.")
 
-    @property
+    @cached_property  # asked for at every step
     def decay_starts(self) -> float:
         """Progress from which on the factor falls; what is trained before may go on for any longer."""
         return {"wsd": 1 - self.cool_down_share, "constant": 1.0}.get(self.shape, 0.0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..budget import BudgetGuard
 from .precision import MixedPrecision
+from .staged_stream import StagedStream, Stream
 from .stages import StageEnd, StageSequence
 from .training_step import TrainingStep
 
@@ -38,8 +39,19 @@ class StageControl:
         self._training_step, self._ranks, self._num_devices = training_step, ranks, num_devices
         self._grad_accumulation, self._precision = grad_accumulation, training_step.precision.name
 
-    def take_up(self) -> int:
-        """Train with the resources of the stage under way; returns the micro-batches per step."""
+    @classmethod
+    def of(cls, stages: StageSequence | None, training_step: TrainingStep, **options: Any) -> StageControl | None:
+        """Return the control of a run's stages, None for a run without."""
+        return None if stages is None else cls(stages, training_step, **options)
+
+    def take_up(self, stream: Stream | None = None) -> int:
+        """Train with the resources of the stage under way; returns the micro-batches per step.
+
+        Args:
+            stream: Of the stage before, where one has just ended.
+        """
+        if isinstance(stream, StagedStream) and not self.stages.is_done:
+            stream.begin_stage()
         stage, step = self.stages.current, self._training_step
         precision = stage.precision or self._precision
         if step.precision.name != precision:

@@ -36,6 +36,10 @@ def data_of_stage(train_data: TrainData, stages: StageSequence | None, seed: int
         return train_data, seed  # type: ignore[return-value]
     stage = stages.current
     data = train_data(stage)  # type: ignore[operator]
+    if not hasattr(data, "__iter__"):
+        raise InvalidInputError(
+            f"train_data(stage) must return the batches of stage {stage.name!r}, got a {type(data).__name__}."
+        )
     check_can_resume(data, f"train_data(stage {stage.name!r})")
     return data, seed + stages.index
 
@@ -46,12 +50,17 @@ class StagedStream:
     Args:
         make: Makes the stream of the stage under way, from a saved position or, for None, from its start.
         state: The position to begin at.
+        has_own_data: Whether each stage has; else the stream goes on.
     """
 
     def __init__(
-        self, make: Callable[[Mapping[str, Any] | None], BatchStream], state: Mapping[str, Any] | None
+        self,
+        make: Callable[[Mapping[str, Any] | None], BatchStream],
+        state: Mapping[str, Any] | None,
+        *,
+        has_own_data: bool,
     ) -> None:
-        self._make = make
+        self._make, self._has_own_data = make, has_own_data
         self._stream = make(state)
 
     def __next__(self) -> Any:
@@ -62,5 +71,9 @@ class StagedStream:
         return self._stream.state_dict()
 
     def begin_stage(self) -> None:
-        """Begin the data of the stage that begins."""
-        self._stream = self._make(None)
+        """Begin the data of the stage that begins, if it has its own."""
+        if self._has_own_data:
+            self._stream = self._make(None)
+
+
+Stream = BatchStream | StagedStream

@@ -56,15 +56,15 @@ class Stage:
         where = f"Stage {self.name!r}"
         for name in ("max_steps", "devices", "grad_accumulation", *_OF_THE_DATA):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidInputError(f"{where}: {name} must be at least 1, got {value}.")
+            if value is not None and (not isinstance(value, int) or value < 1):
+                raise InvalidInputError(f"{where}: {name} must be an integer of at least 1, got {value!r}.")
         if self.budget_share is not None and not 0 < self.budget_share <= 1:
             raise InvalidInputError(f"{where}: budget_share must be above 0 and at most 1, got {self.budget_share}.")
         if self.precision is not None:
             check_precision(self.precision)
         for metric, target in self.targets.items():
-            if not math.isfinite(target):
-                raise InvalidInputError(f"{where}: the target of {metric} must be a finite number, got {target}.")
+            if not isinstance(target, int | float) or not math.isfinite(target):
+                raise InvalidInputError(f"{where}: the target of {metric} must be a finite number, got {target!r}.")
             if self._mode_of(metric) not in ("max", "min"):
                 raise InvalidInputError(
                     f"{where}: mode must say 'max' or 'min' for {metric}, whose direction no name tells; got "
@@ -128,6 +128,8 @@ class StageSequence:
     """
 
     def __init__(self, stages: Sequence[Stage]) -> None:
+        if not isinstance(stages, Sequence) or not all(isinstance(stage, Stage) for stage in stages):
+            raise InvalidInputError(f"stages must be a list of fastbudget.training.Stage, got {stages!r}.")
         names = [stage.name for stage in stages]
         if not stages:
             raise InvalidInputError("stages is empty; give at least one Stage, or leave stages out.")

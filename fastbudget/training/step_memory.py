@@ -37,6 +37,7 @@ class StepMemory:
         peak_without_bytes: predicted with whole batches and nothing recomputed.
         flops: of the step of one micro-batch, without recompute.
         extra_flops: that recompute adds to it.
+        measured_peak_bytes: reserved by the real step on a GPU; None on the CPU.
     """
 
     recompute: tuple[str, ...]
@@ -47,6 +48,7 @@ class StepMemory:
     peak_without_bytes: int
     flops: int
     extra_flops: int
+    measured_peak_bytes: int | None = None
 
     def __str__(self) -> str:
         parts = []

@@ -60,9 +60,13 @@ class Throughput:
         self._steps += 1
         self._seconds += seconds
         for batch in batches:
-            first = first_tensor(batch)
-            if first is None:
-                continue
+            # What batches mostly are is looked at here: a call costs as much at every step.
+            kind = type(batch)
+            first = batch[0] if kind is tuple and batch else next(iter(batch.values()), None) if kind is dict else None
+            if type(first) is not torch.Tensor or not first.ndim:
+                first = first_tensor(batch)
+                if first is None:
+                    continue
             shape = first.shape
             self._samples += shape[0]
             if len(shape) == 2 and not first.dtype.is_floating_point:

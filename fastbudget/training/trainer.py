@@ -28,6 +28,7 @@ from .distributed import (
     report_result,
 )
 from .early_stopping import EarlyStopping
+from .evaluation_batches import EvaluationBatches
 from .evaluation_mode import evaluating
 from .evaluation_times import EvaluationTimes
 from .losses import Loss, own_loss, predicts_next_token, resolve_loss
@@ -43,19 +44,18 @@ from .recording import recording
 from .run_state import check_state, collect_state, data_position, restore_generators, restore_state
 from .schedule import LearningRateSchedule
 from .stage_control import StageControl
-from .staged_stream import StagedStream, check_stage_data, data_of_stage, makes_data
+from .staged_stream import StagedStream, Stream, check_stage_data, data_of_stage, makes_data
 from .stages import Stage, StageSequence
 from .step_memory import Recompute, StepMemory
 from .trainer_checks import check_arguments, check_data, check_devices, check_optimizer
 from .training_result import TrainingResult, last_and_best
 from .training_step import StepOptions, TrainingStep, weight_function
-from .trunk import is_new_trunk, return_to_trunk, save_trunk
+from .trunk import is_new_trunk, return_to_trunk, save_trunk, warn_of_trunk
 
 # Arguments that provenance tells of in other ways.
 _NOT_SETTINGS = ("self", "model", "train_data", "optimizer")
 
 T = TypeVar("T")
-Stream = BatchStream | StagedStream
 Evaluation = Callable[[torch.nn.Module], Any]
 
 
@@ -73,10 +73,10 @@ class Trainer:
         train_data: Re-iterable of batches, or `TokenDataset.batches`; a batch is a mapping of keywords, or a pair
             (inputs, targets). With stages also a function of a `Stage` that returns one, called as each begins.
         budget: What may be spent.
-        run_dir: Holds the ledger, ``metrics.jsonl``, ``provenance.jsonl`` (what each session was made with) and
-            ``checkpoints/``.
+        run_dir: Holds the ledger, ``metrics.jsonl``, ``provenance.jsonl`` and ``checkpoints/``.
         evaluate: ``evaluate(model) -> {name: number}``, called in eval mode without gradients; random numbers it draws
-            don't change the training's. If it has a method ``at_end(model)``, that is called after the last step.
+            don't change the training's. With a parameter ``batch_size=64`` (any default) it is called again with half
+            of that when it runs out of memory. A method ``at_end(model)``, if any, is called after the last step.
         metric: Key of ``evaluate``'s result that ranks checkpoints.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller.
         final_evaluate: Called once on the best checkpoint, inside the budget; its result is returned as it is.
@@ -96,10 +96,8 @@ class Trainer:
             ``"targets"``: those that count (see `count_targets`: integers other than -100); ``"samples"``; or a
             function of the batch.
         precision: ``"fp32"``, ``"bf16-mixed"`` or ``"fp16-mixed"`` (with a loss scale); evaluations use it too.
-        allow_tf32: Whether float32 products on NVIDIA GPUs may round their inputs to TF32, during `fit`; None: as
-            PyTorch is set.
-        compile: Whether the model is compiled during `fit`: True, or `torch.compile`'s options by name. Names in
-            checkpoints stay as they are.
+        allow_tf32: TF32 for float32 products on NVIDIA GPUs during `fit`: True, False, or None: as PyTorch is set.
+        compile: Compiles the model during `fit`: True, or `torch.compile`'s options by name.
         on_nonfinite: ``"raise"`` stops at a loss or clipped gradient norm that is NaN or infinite; ``"skip"`` leaves
             out that optimizer step, which waits for the device at each step, and stops after 25 in a row.
         early_stopping: Stops on a target or for lack of improvement of ``metric``.
@@ -171,9 +169,9 @@ class Trainer:
         check_compile_options(compile)
         sequence = StageSequence(stages) if stages else None
         check_stage_data(train_data, sequence)
+        device = check_devices(model)
         optimizer = build_optimizer(optimizer, model, **(optimizer_options or {}))
         check_optimizer(optimizer, model)
-        device = check_devices(model)
         self._ranks = find_ranks(distributed, device)
         num_batches = None
         if self._ranks is not None and not makes_data(train_data):
@@ -188,10 +186,13 @@ class Trainer:
         self.loss = resolve_loss(loss)
         self.train_data, self.budget, self.run_dir = train_data, budget, Path(run_dir)
         self.evaluate, self.metric, self.mode = evaluate, metric, mode
+        self._evaluation = EvaluationBatches(evaluate)
         self.final_evaluate = final_evaluate
         self.max_steps, self.grad_accumulation = max_steps, grad_accumulation
         self.schedule = schedule or LearningRateSchedule()
-        self.progress = Progress(max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over)
+        self.progress = Progress(
+            max_steps=max_steps, decay_starts=self.schedule.decay_starts, over=decay_over, budget=budget.to_json()
+        )
         self._times = EvaluationTimes(
             evaluate_every=evaluate_every, checkpoint_every=checkpoint_every, mtbf_s=mtbf_s, agreed=self._agreed
         )
@@ -216,15 +217,13 @@ class Trainer:
             micro_batch_size=micro_batch_size, memory_limit_bytes=memory_limit_bytes,
             is_sharded=self._ranks is not None and self._ranks.model.is_sharded,
         )  # fmt: skip
-        self._stages: StageControl | None = None
-        if sequence is not None:
-            self._stages = StageControl(
-                sequence,
-                self._training_step,
-                grad_accumulation=grad_accumulation,
-                ranks=self._ranks,
-                num_devices=world_size if self._ranks is not None else self.num_devices,
-            )
+        self._stages = StageControl.of(
+            sequence,
+            self._training_step,
+            grad_accumulation=grad_accumulation,
+            ranks=self._ranks,
+            num_devices=world_size if self._ranks is not None else self.num_devices,
+        )
         self._final_cost = 1.0 + (final_evaluate_cost if final_evaluate else 0.0)
         self._allow_tf32, self._compile = allow_tf32, compile
         self._settings = {name: value for name, value in settings.items() if name not in _NOT_SETTINGS}
@@ -325,13 +324,16 @@ class Trainer:
         return stream
 
     def _loop(self, guard: BudgetGuard, stream: Stream) -> None:
+        ends_early = self._stages is not None or self.early_stopping is not None
+        saves_between = self._times.saves_between
         while self.max_steps is None or self.step < self.max_steps:
-            if reason := self._reason_to_stop():
+            if ends_early and (reason := self._reason_to_stop()):
                 guard.stop_reason = guard.stop_reason or reason
                 return
             if not guard.may_continue():
                 return
-            if self._times.save_due(guard, self.step):  # here, so that the last step is saved once, with its evaluation
+            # Here, so that the last step is saved once, with its evaluation.
+            if saves_between and self._times.save_due(guard, self.step):
                 self._save(guard, stream, None)
             stepped = self._train_step(guard, stream)
             is_last = self.max_steps is not None and self.step >= self.max_steps  # its evaluation follows at once
@@ -385,11 +387,12 @@ class Trainer:
         guard.begin_step()
         factor = self._rate_factor(guard, stream)
         batches = first or self._next_batches(stream)
-        stepped = self._training_step.take(
-            batches, number=self.step + 1, rate_factor=factor, records=self._recording.steps
-        )
+        records = self._recording
+        stepped = self._training_step.take(batches, number=self.step + 1, rate_factor=factor, records=records.steps)
         self.step += stepped
-        self._recording.throughput.add(batches, guard.end_step())
+        records.throughput.add(batches, guard.end_step())
+        if first is not None:
+            self._memory.compare()
         return stepped
 
     def _next_batches(self, stream: Stream) -> list[Any]:
@@ -403,12 +406,13 @@ class Trainer:
 
     def _rate_factor(self, guard: BudgetGuard, stream: Stream) -> float:
         """Return the factor on the learning rates for the step about to be taken."""
-        before, starts = self.progress.value, self.schedule.decay_starts
+        schedule, before = self.schedule, self.progress.value
         progress = self.progress.update(self.step, guard.steps_left)
-        if before <= starts < progress and self.schedule.has_trunk and self._agreed(is_new_trunk(guard, self.step)):
+        begins_to_fall = before <= schedule.decay_starts < progress
+        if begins_to_fall and schedule.has_trunk and self._agreed(is_new_trunk(guard, self.step)):
             self._recording.log.flush()
             save_trunk(guard, self.step, self._state(stream))
-        return self.schedule.factor(self.step, progress)
+        return schedule.factor(self.step, progress)
 
     # -- evaluation and state --------------------------------------------------------------------------------------
 
@@ -419,10 +423,10 @@ class Trainer:
 
     def _evaluated(self, guard: BudgetGuard, function: Evaluation, *, typical: bool = True) -> Any:
         """Call a function on the model as evaluations want it; with ranks, return rank 0's result on all."""
+        batches = self._evaluation if function is self.evaluate else EvaluationBatches(function)
 
         def call() -> Any:
-            with evaluating(self.model, self._training_step.precision):
-                return function(self.model)
+            return batches.call(self.model, lambda: evaluating(self.model, self._training_step.precision))
 
         ranks = self._ranks
         if ranks is None:
@@ -445,8 +449,10 @@ class Trainer:
         metrics = self._evaluate(guard, at_end=at_end)
         if self.early_stopping is not None:
             self.early_stopping.update(metrics[self.metric])
-        if self._stages is not None and isinstance(stream, StagedStream):
-            self._move_on(guard, stream, metrics)
+        if self._stages is not None and (end := self._stages.move_on(guard, self.step, metrics)):
+            self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
+            self.grad_accumulation = self._stages.take_up(stream)
+            self._memory.start_anew()
         self._save(guard, stream, metrics)
 
     def _save(self, guard: BudgetGuard, stream: Stream, metrics: dict[str, float] | None) -> None:
@@ -468,7 +474,8 @@ class Trainer:
             self.grad_accumulation = self._stages.take_up()
         restore_state(checkpoint, self._training_step, self.early_stopping)
         self.step = checkpoint.state["step"]
-        self.progress.load_state_dict(checkpoint.state["progress"])
+        if self.progress.load_state_dict(checkpoint.state["progress"]) and self.schedule.has_trunk:
+            warn_of_trunk(self.run_dir)
         self._recording.log.go_back_to(self.step)
         stream = self._stream(data_position(checkpoint, self._ranks))
         restore_generators(checkpoint, self._ranks)
@@ -481,21 +488,10 @@ class Trainer:
         if self._stages is None:
             return self._make_stream(state)
         self.grad_accumulation = self._stages.take_up()
-        return StagedStream(self._make_stream, state)
+        return StagedStream(self._make_stream, state, has_own_data=makes_data(self.train_data))
 
     def _make_stream(self, state: Mapping[str, Any] | None = None) -> BatchStream:
         data, seed = data_of_stage(self.train_data, None if self._stages is None else self._stages.stages, self.seed)
         if self._ranks is not None:
             return self._ranks.stream(data, seed=seed, state=state)
         return BatchStream(data, seed=seed, state=state)
-
-    def _move_on(self, guard: BudgetGuard, stream: StagedStream, metrics: Mapping[str, float]) -> None:
-        assert self._stages is not None
-        end = self._stages.move_on(guard, self.step, metrics)
-        if end is None:
-            return
-        self._recording.log.write({"step": self.step, "spent_s": guard.spent_s, **end.to_json()})
-        if end.next is not None:
-            self.grad_accumulation = self._stages.take_up()
-            if makes_data(self.train_data):
-                stream.begin_stage()

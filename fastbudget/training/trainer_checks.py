@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 from ..core.errors import InvalidInputError, one_of
 from .batch_stream import is_stateful
-from .batches import check_has_batches
+from .batches import check_has_batches, length_of
 from .early_stopping import EarlyStopping
 from .generators import generators_restored
 
@@ -74,8 +74,8 @@ def check_data(train_data: Iterable[Any], grad_accumulation: int) -> None:
 
     Data without a length that can be iterated again is asked for a batch.
     """
-    if isinstance(train_data, Sized):
-        batches = len(train_data)
+    batches = length_of(train_data)
+    if batches is not None:
         if not batches:
             raise InvalidInputError(
                 "train_data yields no batch: the data set is empty, or smaller than a batch with drop_last."

@@ -98,16 +98,24 @@ class TrainingStep:
     def _look_at_first(self, batch: Any) -> None:
         """Refuse a batch without samples, and see whether batches must be moved."""
         num_samples(batch)
-        self._moves = self._moves or any(
-            isinstance(leaf, torch.Tensor) and leaf.device != self.device for leaf in leaves(batch)
-        )
+        devices = {leaf.device for leaf in leaves(batch) if isinstance(leaf, torch.Tensor)}
+        self._moves = self._moves or devices != {self.device}
         self._has_looked = True
+        if self._moves:
+            try:
+                move(batch, self.device)
+            except NotImplementedError as error:
+                places = ", ".join(sorted(map(str, devices)))
+                raise InvalidInputError(
+                    f"A batch of tensors on {places} can't be moved to {self.device}, where the model is: {error}"
+                ) from error
 
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         """Add up the gradient of the mean loss over all batches together; return that loss."""
         if len(batches) == 1:
             loss = self._loss_of(batches[0])
-            self.precision.scaler.scale(loss).backward()
+            scaled = self.precision.scaler.scale(loss) if self.precision.scales else loss
+            scaled.backward()
             return loss.detach()
         weights = [self.options.weight_of(batch) for batch in batches]
         whole = sum(weights)
@@ -133,6 +141,10 @@ class TrainingStep:
     def _update(self, loss: torch.Tensor, number: int, rate: float, records: StepRecords) -> bool:
         """Clip, record and step; return False when numbers that aren't finite made it skip the step."""
         skips, scales = self.options.skip_nonfinite, self.precision.scales
+        if not (skips or scales) and self.options.clip_grad_norm is None:
+            records.add(number, rate, loss, None)
+            update_within_memory(self.optimizer, self.optimizer.step)
+            return True
         if (skips or scales) and not math.isfinite(loss):
             if skips:
                 return False

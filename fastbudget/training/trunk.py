@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,17 @@ def save_trunk(guard: BudgetGuard, step: int, state: Mapping[str, Any]) -> None:
     # Whoever goes on from here plans the end anew.
     unplanned = {"progress": Progress(decay_starts=1.0).state_dict()}
     guard.checkpoint({**state, **unplanned}, step=step, store=_store(guard.run_dir / TRUNK_DIR))
+
+
+def warn_of_trunk(run_dir: Path) -> None:
+    """Warn that a run goes on from an annealed model towards another end, if it could go on from its trunk."""
+    if (run_dir / TRUNK_DIR).is_dir():
+        warnings.warn(
+            f"The learning rate of {run_dir} had begun to fall towards another end, and rises again: an annealed model "
+            "is trained on. resume='trunk' goes on from the state before the fall.",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def _store(path: Path) -> CheckpointStore:
@@ -63,11 +76,16 @@ def return_to_trunk(run_dir: Path) -> None:
     later = [path for path in store.paths() if path.name > trunk.name]
     if not later:
         return
-    kept = run_dir / COOLED_DOWN_DIR / later[-1].name
+    newest = later[-1].name
+    kept = run_dir / COOLED_DOWN_DIR / newest
+    for number in count(2):  # the newest is moved last: where it is there already, an earlier cool-down lies
+        if not (kept / newest).exists():
+            break
+        kept = kept.with_name(f"{newest}_{number}")
     kept.mkdir(parents=True, exist_ok=True)
     if (run_dir / METRICS_FILE).exists() and not (kept / METRICS_FILE).exists():
         shutil.copyfile(run_dir / METRICS_FILE, kept / METRICS_FILE)
-    for path in later:  # the newest last: while it is there, the rest is known to be its own
+    for path in later:
         path.replace(kept / path.name)
     sync_directory(kept)
     sync_directory(checkpoints)

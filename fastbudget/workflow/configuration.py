@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from .. import metrics as metrics_room
 from ..core.budget import Budget
 from ..core.errors import ConfigurationError, did_you_mean, one_of
-from ..training import OPTIMIZERS
+from ..training import OPTIMIZERS, Stage
+from ..training.precision import Precision
+from ..training.stages import StageSequence
 from .factories import import_factory
 from .yaml_lines import KeyPath, read_yaml
 
@@ -39,16 +41,54 @@ class OptimizerSection(_Section):
         return name
 
 
+class StageSection(_Section):
+    """One of ``train.stages``; see `fb.training.Stage`. The direction of a target is that of its metric."""
+
+    name: str
+    targets: dict[str, float] = {}
+    budget_share: float | None = Field(default=None, gt=0, le=1)
+    max_steps: int | None = Field(default=None, ge=1)
+    devices: int | None = Field(default=None, ge=1)
+    grad_accumulation: int | None = Field(default=None, ge=1)
+    precision: Precision | None = None
+
+    @field_validator("targets")
+    @classmethod
+    def _known_metrics(cls, targets: dict[str, float]) -> dict[str, float]:
+        for name in targets:
+            metrics_room.get(name)
+        return targets
+
+    def value(self) -> Stage:
+        """Return the stage; raises InvalidInputError when it isn't one."""
+        modes: dict[str, Literal["max", "min"]] = {
+            name: "max" if metrics_room.get(name).higher_is_better else "min" for name in self.targets
+        }
+        return Stage(mode=modes, **self.model_dump())
+
+
 class TrainSection(_Section):
     """``train:``, the loop."""
 
     max_steps: int = Field(default=1000, ge=1)
     evaluate_every: int | None = Field(default=None, ge=1)
     grad_accumulation: int = Field(default=1, ge=1)
-    schedule: Literal["linear", "constant"] = "linear"
+    schedule: Literal["linear", "cosine", "wsd", "constant"] = "linear"
     warmup_steps: int = Field(default=0, ge=0)
+    cool_down_share: float = Field(default=0.2, gt=0, le=1)
+    stages: list[StageSection] = []
     clip_grad_norm: float | None = Field(default=None, gt=0)
+    precision: Precision = "fp32"
+    allow_tf32: bool | None = None
+    on_nonfinite: Literal["raise", "skip"] = "raise"
     seed: int = Field(default=0, ge=0)
+
+    @field_validator("stages")
+    @classmethod
+    def _usable_stages(cls, sections: list[StageSection]) -> list[StageSection]:
+        if sections:
+            StageSequence([section.value() for section in sections])
+        return sections
 
 
 class BudgetSection(_Section):

@@ -11,7 +11,7 @@ from typing import Any
 from ..budget import CHECKPOINT_DIR, read_ledger, record_unbilled
 from ..checkpoint import CheckpointStore
 from ..core.clock import utc_text
-from ..core.errors import InvalidInputError
+from ..core.errors import ConfigurationError, InvalidInputError
 from ..core.units import SECONDS_PER_HOUR
 from ..hardware import describe_environment
 from ..report import write_report
@@ -64,6 +64,12 @@ def run(
     start = time.monotonic()
     path = configuration_path(work)
     configuration = load_configuration(path, budget)
+    for stage in configuration.train.stages:
+        if stage.devices not in (None, _NUM_DEVICES):
+            raise ConfigurationError(
+                f"{path}: stage {stage.name!r} wants {stage.devices} devices, and `run` trains in one process; use "
+                "`fastbudget train`, or leave devices out."
+            )
     directory = Path(run_dir) if run_dir is not None else Path("runs") / str(configuration.name)
     with locked(directory):
         return _run_in(directory, path, configuration, start, watcher, resume, overwrite, export_model)

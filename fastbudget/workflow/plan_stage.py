@@ -25,6 +25,8 @@ from ..cost import Trace, trace_step
 from ..training import OPTIMIZERS, call_model, num_samples
 from ..training.batch_stream import BatchStream
 from ..training.batches import move
+from ..training.numerics import float32_products
+from ..training.precision import MixedPrecision
 from .workload import Workload
 
 _CALIBRATION_S = 1.5
@@ -77,6 +79,7 @@ def _synchronize(device: torch.device) -> None:
 def _time_steps(workload: Workload, model: torch.nn.Module, accumulation: int) -> list[float]:
     optimizer = workload.build_optimizer(model)
     stream = BatchStream(workload.train, seed=workload.configuration.train.seed)
+    precision = MixedPrecision(workload.configuration.train.precision, workload.device)
     model.train()
     times: list[float] = []
     deadline = time.perf_counter() + _CALIBRATION_S
@@ -84,8 +87,11 @@ def _time_steps(workload: Workload, model: torch.nn.Module, accumulation: int) -
         start = time.perf_counter()
         for _ in range(accumulation):
             batch = move(next(stream), workload.device)
-            workload.loss(call_model(model, batch), batch).backward()
-        optimizer.step()
+            with precision.autocast():
+                loss = workload.loss(call_model(model, batch), batch)
+            precision.scaler.scale(loss).backward()
+        precision.scaler.step(optimizer)
+        precision.scaler.update()
         optimizer.zero_grad(set_to_none=True)
         _synchronize(workload.device)
         now = time.perf_counter()
@@ -102,7 +108,8 @@ def _time_evaluation(workload: Workload, model: torch.nn.Module, data: Iterable[
     batches: list[Any] = []
     start = time.perf_counter()
     model.eval()
-    with torch.no_grad():
+    precision = MixedPrecision(workload.configuration.train.precision, workload.device)
+    with torch.no_grad(), precision.autocast():
         for batch in data:
             batches.append(batch)
             if len(batches) == 1:
@@ -179,7 +186,7 @@ def calibrate(workload: Workload, scratch: Path, threads: int | None = None) -> 
         scratch: Where a checkpoint is saved and deleted again.
         threads: torch's threads; None tries all and one.
     """
-    with _generators_kept():
+    with _generators_kept(), float32_products(workload.configuration.train.allow_tf32):
         model = copy.deepcopy(workload.model)
         threads, steps = _time_thread_counts(workload, model, threads)
         model = copy.deepcopy(workload.model)  # the timed steps may have driven the first copy to NaN
@@ -229,6 +236,7 @@ def trace(workload: Workload) -> Trace:
         _ModelWithLoss(workload),
         (batch,),
         optimizer=lambda params: optimizer(params, lr=section.lr, weight_decay=section.weight_decay),
+        precision=configuration.train.precision,
         grad_accumulation=configuration.train.grad_accumulation,
         kernels=workload.device.type,
     )

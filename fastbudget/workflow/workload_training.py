@@ -58,10 +58,16 @@ class WorkloadTraining:
             final_evaluate_cost=final_evaluate_cost,
             max_steps=section.max_steps,
             grad_accumulation=section.grad_accumulation,
-            schedule=LearningRateSchedule(shape=section.schedule, warmup_steps=section.warmup_steps),
+            schedule=LearningRateSchedule(
+                shape=section.schedule, warmup_steps=section.warmup_steps, cool_down_share=section.cool_down_share
+            ),
+            stages=[stage.value() for stage in section.stages],
             decay_over=decay_over,
             evaluate_every=section.evaluate_every,
             clip_grad_norm=section.clip_grad_norm,
+            precision=section.precision,
+            allow_tf32=section.allow_tf32,
+            on_nonfinite=section.on_nonfinite,
             distributed=distributed,
             num_devices=num_devices,
             seed=section.seed,

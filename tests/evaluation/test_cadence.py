@@ -104,7 +104,7 @@ def test_evaluation_takes_no_more_than_its_share_final_included():
     assert report["train_to_evaluation"] >= 3
     assert report["counts"]["skipped"] > 0
     skipped = next(decision for decision in cadence.log if decision.action == "skipped")
-    assert "above 25%" in skipped.reason
+    assert "beyond 25%" in skipped.reason
     json.dumps(report, allow_nan=False)
 
 
@@ -116,6 +116,18 @@ def test_an_evaluation_that_is_left_out_returns_nan_and_no_record():
     assert loop.cadence.at_end(loop.model(0.95))["accuracy"] > 0.8
     assert loop.actions == ["quick", "skipped", "skipped", "quick"]
     assert "the last checkpoint might be the best" in loop.cadence.log[-1].reason
+
+
+def test_a_known_length_spreads_evaluations_over_the_run():
+    lengths = {}
+    for expected in (None, 10.0):
+        loop = Loop(train_s=1.0, expected_train_s=expected)
+        for swapped in range(10):
+            loop.epoch(0.7, swapped=10 * swapped)
+        loop.cadence.final(loop.model(0.7, swapped=90))
+        assert loop.cadence.share <= 0.25
+        lengths[expected] = loop.actions.index("quick", 1)
+    assert lengths[10.0] < lengths[None]  # without it, 2 s for the final evaluation must be earned first
 
 
 def test_a_smaller_one_is_taken_where_the_larger_breaks_the_share():
@@ -163,6 +175,29 @@ def test_the_best_is_what_the_test_called_better():
     assert loop.cadence.best["accuracy"].value == pytest.approx(0.8, abs=0.05)
 
 
+def test_repeated_examples_are_compared_too():
+    data = [(index % 300, index % 300 % 7) for index in range(N)]  # each content six or seven times
+    cadence = Cadence(Loop().predict_with, data, quick=QUICK, standard=STANDARD, max_share=1.0)
+    order = np.random.default_rng(0).permutation(300)
+    for count in (90, 270):
+        right = np.zeros(N, bool)
+        right[order[:count]] = True
+        cadence.step(Answers(right))
+    assert cadence.log[-1].verdict == "better"
+    assert cadence.log[-1].action == "standard"
+
+
+def test_contenders_hold_the_best_and_leave_out_what_is_certainly_worse():
+    loop = Loop(standard_every=1)
+    assert loop.cadence.contenders() == ()
+    for accuracy in (0.3, 0.798, 0.5, 0.8, 0.795):
+        loop.epoch(accuracy)
+    assert sorted(loop.cadence.contenders()) == [2, 4, 5]
+    values = {number: loop.cadence.final(loop.model(a)) for number, a in ((2, 0.798), (4, 0.8), (5, 0.795))}
+    assert max(values, key=lambda number: values[number]["accuracy"].value) == 4
+    assert loop.cadence.contenders() == (4,)  # with everything evaluated the others are certainly worse
+
+
 def test_wrong_verdicts_are_as_rare_as_promised():
     wrong = 0
     for seed in range(40):
@@ -196,18 +231,21 @@ def test_a_ready_evaluate_for_the_trainer(tmp_path):
     ).fit()
     assert result.final_metrics.num_examples == 300
     assert cadence.log[-1].action == "full"
+    assert cadence.log[-2].action != "skipped"  # the trainer told that training had ended
     assert result.best_step in (0, 12, 24, 36, 48, 60)
 
 
-def test_times_survive_a_resume():
-    loop = Loop()
+def test_times_and_the_best_survive_a_resume(tmp_path):
+    loop = Loop(store=tmp_path / "evals.db")
     loop.epoch(0.7)
     state = json.loads(json.dumps(loop.cadence.state_dict()))
-    resumed = Loop()
+    resumed = Loop(store=tmp_path / "evals.db")
     resumed.cadence.load_state_dict(state)
-    resumed.epoch(0.8)
+    resumed.epoch(0.2)
     assert resumed.cadence.train_s == pytest.approx(20)
     assert resumed.cadence.log[-1].number == 2
+    assert resumed.cadence.log[-1].verdict == "worse"
+    assert resumed.cadence.best["accuracy"].value == pytest.approx(0.7, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +254,11 @@ def test_times_survive_a_resume():
         ({"max_share": 0}, "max_share"),
         ({"standard_every": 0}, "standard_every"),
         ({"alpha": 1.5}, "alpha"),
+        ({"expected_train_s": 0.0}, "expected_train_s"),
         ({"metric": "f1_macro"}, "among the metrics"),
         ({"metrics": ["f1_macro"]}, "mean of bounded values"),
         ({"quick": Tier(name="q", num_examples=10, seed=1)}, "same seed"),
+        ({"quick": Tier(name="q", num_examples=10, stratified=True)}, "stratified"),
         ({"quick": "qick"}, "Did you mean 'quick'"),
     ],
 )

@@ -196,6 +196,66 @@ def test_named_blocks_and_inputs_by_keyword():
     assert prefix.cache.hits == 18
 
 
+def test_plain_values_among_the_inputs_belong_to_the_key():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x, scale=1.0):
+            return self.head(self.body(x * scale))
+
+    model = Scaled().eval()
+    freeze(model.body)
+    predict = FrozenPrefix(model, blocks=["body", "head"]).predictor()
+    x = torch.randn(3, 4)
+    with torch.no_grad():
+        for scale in (1.0, 2.0, 1.0):
+            assert torch.equal(predict({"x": x, "scale": scale}), model(x, scale))
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_hugging_face_models(name):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 50}
+    if name == "bert":
+        model = transformers.BertForSequenceClassification(transformers.BertConfig(intermediate_size=32, **sizes))
+        blocks, head = ["bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1"], model.classifier
+    elif name == "gpt2":
+        config = transformers.GPT2Config(
+            n_embd=16, n_layer=2, n_head=2, vocab_size=50, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0
+        )
+        model = transformers.GPT2LMHeadModel(config)
+        blocks, head = ["transformer.h.0", "transformer.h.1"], model.lm_head
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(intermediate_size=32, **sizes))
+        blocks, head = ["model.layers.0", "model.layers.1"], model.lm_head
+    model.eval()
+    for block in blocks:
+        freeze(model.get_submodule(block))
+    prefix = FrozenPrefix(model, blocks=blocks)
+    batch = {"input_ids": torch.randint(0, 50, (4, 6))} | ({} if name == "bert" else {"use_cache": False})
+    for _ in range(2):
+        predict = prefix.predictor()
+        with torch.no_grad():
+            assert torch.equal(bits(predict(batch).logits), bits(model(**batch).logits))
+            head.weight.mul_(1.1)
+    assert prefix.cache.hits == 4
+
+
+def test_fb_evaluate_takes_the_predictor():
+    model = sequential().eval()
+    freeze(model[:6])
+    prefix, images = FrozenPrefix(model), torch.cat(batches())
+    data = list(zip(images, torch.randint(0, 10, (len(images),)), strict=True))
+    for _ in range(2):
+        found, expected = (fb.evaluate(predict, data) for predict in (prefix.predictor(), model))
+        assert found["accuracy"] == expected["accuracy"]
+        train_head(model)
+    assert prefix.cache.hits == len(images)
+
+
 def test_blocks_that_are_used_elsewhere_too_are_refused():
     model = Named(skip=True).eval()
     freeze(model.layers)

@@ -6,6 +6,7 @@ import pytest
 
 import fastbudget as fb
 from fastbudget.evaluation import Task, evaluate_suite
+from fastbudget.evaluation.suites import _METRICS_BY_TYPE
 
 
 def task(name, rate, n, seed=0, **options):
@@ -59,6 +60,21 @@ def test_a_task_may_have_its_own_predict_tier_and_type():
     )
     assert suite["large"].num_examples == 40
     assert suite["numbers"]["mse"].value == pytest.approx(1.0)
+
+
+def test_texts_and_labels_in_one_suite():
+    texts = [(f"the cat {index} sat", f"the cat {index} sat down") for index in range(20)]
+    suite = evaluate_suite(
+        predict,
+        [TASKS[0], Task(name="texts", data=texts, type="summarization", predict=lambda texts: texts)],
+    )
+    assert suite["texts"]["rougeL"].value == pytest.approx(2 * 4 / 9)
+    assert set(suite.macro) == {"accuracy", "rougeL"}
+
+
+@pytest.mark.parametrize("type", sorted(_METRICS_BY_TYPE))
+def test_each_type_has_its_metrics(type):
+    assert set(_METRICS_BY_TYPE[type]) <= set(fb.metrics.list(type))
 
 
 def test_a_failing_task_is_named_and_can_be_left_out():

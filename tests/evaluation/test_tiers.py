@@ -106,6 +106,16 @@ def test_intervals_cover_the_value_on_the_whole_set(questions: Any, answers: Any
     assert np.mean(widths) == pytest.approx((alone[1] - alone[0]) * math.sqrt(150 / 299), rel=0.02)
 
 
+def test_means_of_other_numbers_have_it_too() -> None:
+    values = np.random.default_rng(0).random(200)
+    data = [(float(value), 0.0) for value in values]
+    record = fb.evaluate(lambda inputs: inputs, data, ["mae"], tier=fb.Tier(name="t", num_examples=150))
+    half = fb.evaluate(lambda inputs: inputs, [data[i] for i in range(150)], ["mae"])["mae"]
+    value = record["mae"]
+    assert value.low < values.mean() < value.high and "finite population" in value.method
+    assert value.high - value.low == pytest.approx((half.high - half.low) * math.sqrt(50 / 199), rel=0.15)
+
+
 def test_macro_f1_of_a_sample_has_an_interval_too(questions: Any, answers: Any) -> None:
     data = questions(600)
     record = fb.evaluate(answers(data, range(0, 600, 5)), data, ["f1_macro", "accuracy"], tier=QUICK)
@@ -161,6 +171,21 @@ def test_a_threshold_ends_it_as_soon_as_it_is_certain(questions: Any, answers: A
     assert short.decisions == {"accuracy": "undecided"} and not short.decided and short.n == 100
     exact = fb.evaluate(model, data, thresholds={"accuracy": 0.9001}, batch_size=1000)
     assert exact.decisions == {"accuracy": "below"} and exact["accuracy"].value == pytest.approx(0.9, abs=0.02)
+
+
+def test_groups_are_drawn_together(questions: Any, answers: Any) -> None:
+    data = questions(2000)
+    model = answers(data, range(200))
+    groups = np.arange(2000) // 8
+    record = fb.evaluate(model, data, thresholds={"accuracy": 0.8}, groups=groups, batch_size=40)
+    assert record.decisions == {"accuracy": "above"} and record.n < 1500
+    assert (np.bincount(groups[model.asked], minlength=250) % 8 == 0).all()
+    candidate = answers(data, range(600))
+    verdict = fb.compare(fb.evaluate(model, data), candidate, data, groups=groups)
+    assert verdict.decision == "worse" and verdict.n < 1500
+    assert (np.bincount(groups[candidate.asked], minlength=250) % 8 == 0).all()
+    with pytest.raises(fb.InvalidInputError, match="one entry per example"):
+        fb.compare(fb.evaluate(model, data), candidate, data, groups=groups[:-1])
 
 
 def test_thresholds_are_seldom_wrong(questions: Any, answers: Any) -> None:

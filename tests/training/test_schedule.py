@@ -123,8 +123,7 @@ SPEEDS: dict[str, Callable[[int], float]] = {
 }
 
 
-@pytest.mark.parametrize("shape", ["wsd", "linear", "cosine"])
-@pytest.mark.parametrize("evaluations", [False, True])
+@pytest.mark.parametrize(("shape", "evaluations"), [("wsd", False), ("wsd", True), ("linear", True), ("cosine", False)])
 @pytest.mark.parametrize("speed", SPEEDS)
 def test_any_budget_ends_annealed(tmp_path: Path, clock: Any, speed: str, evaluations: bool, shape: Any) -> None:
     schedule = LearningRateSchedule(shape=shape)
@@ -163,3 +162,18 @@ def test_a_cool_down_goes_on_after_a_resume(tmp_path: Path, clock: Any) -> None:
     for step in range(90, 100):
         assert again.update(step, 100.0 - step) == progress.update(step, 100.0 - step)
     assert again.value == pytest.approx(0.99, abs=0.005)
+
+
+@pytest.mark.parametrize("starts", [0.0, 0.8])
+def test_another_end_is_planned_anew(starts: float) -> None:
+    saved = Progress(max_steps=100, decay_starts=starts)
+    for step in range(100):
+        saved.update(step)
+    same, longer = Progress(max_steps=100, decay_starts=starts), Progress(max_steps=400, decay_starts=starts)
+    assert not same.load_state_dict(saved.state_dict()) and longer.load_state_dict(saved.state_dict())
+    assert same.update(99) == 0.99 and longer.update(100) == 0.25
+    # A budget that was raised: until its room is known, nothing changes; then it is that of all steps.
+    richer = Progress(decay_starts=starts, budget={"gpu_hours": 2.0})
+    assert richer.load_state_dict({"value": 0.99, "end": {"max_steps": None, "budget": {"gpu_hours": 1.0}}})
+    assert [richer.update(100), richer.update(101, 299.0)] == [0.99, pytest.approx(101 / 400)]
+    assert richer.update(102, 298.0) == pytest.approx(102 / 400, abs=0.001)

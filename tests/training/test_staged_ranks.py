@@ -82,3 +82,40 @@ def test_each_stage_gets_its_ranks_and_the_training_is_that_of_one(
     for name, value in CheckpointStore(tmp_path / "alone" / "checkpoints").load().state["model"].items():
         other = CheckpointStore(tmp_path / "run" / "checkpoints").load().state["model"][name]
         torch.testing.assert_close(other, value, rtol=1e-6, atol=1e-6)
+
+
+BUDGETED = """
+import os
+import time
+import torch
+import fastbudget as fb
+from fastbudget.training import LearningRateSchedule
+
+def make():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    rates = open(f"rates_{os.environ['RANK']}", "w")
+
+    def loss(outputs, batch):
+        time.sleep(0.01 if time.time() - began < 2 else 0.03)
+        print(trainer.optimizer.param_groups[0]["lr"], file=rates, flush=True)
+        return torch.nn.functional.cross_entropy(outputs, batch[1])
+
+    began = time.time()
+    trainer = fb.Trainer(
+        model=model, train_data=[(torch.randn(8, 4), torch.randint(2, (8,)))], loss=loss,
+        budget=fb.Budget(wall_hours=6 / 3600), run_dir="run", evaluate=lambda model: time.sleep(0.3) or {"score": 1.0},
+        metric="score",
+        optimizer_options={"lr": 1.0}, evaluate_every=10**6, schedule=LearningRateSchedule(shape="wsd"),
+    )
+    return trainer
+"""
+
+
+def test_all_ranks_cool_down_alike_when_a_budget_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "budgeted.py").write_text(BUDGETED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert train("budgeted:make", TrainOptions(num_ranks=2))["stop_reason"] == "budget"
+    first, second = ((tmp_path / f"rates_{rank}").read_text().split() for rank in (0, 1))
+    assert first == second and float(first[0]) == 1.0 and float(first[-1]) < 0.5

@@ -80,6 +80,20 @@ def test_each_stage_trains_with_its_own_data_and_resources(tmp_path: Path) -> No
     assert (note["step"], note["stage_ended"], note["reason"], note["stage"]) == (16, "short", "targets", "long")
 
 
+def test_each_stage_chooses_anew_what_fits_the_memory(tmp_path: Path) -> None:
+    run = Run(tmp_path, micro_batch_size="auto", memory_limit_bytes=10**9)
+    chosen = []
+    choose = run.trainer._memory.choose
+
+    def watched(batches: Any, ranks: Any) -> None:
+        chosen.append(tuple(batches[0][0].shape))
+        choose(batches, ranks)
+
+    run.trainer._memory.choose = watched  # type: ignore[method-assign]
+    assert run.fit().stop_reason == "completed"
+    assert chosen == [(8, 4), (2, 16)]
+
+
 def test_a_move_is_a_checkpoint_that_begins_the_next_stage(tmp_path: Path) -> None:
     stages = [Stage(name="a", max_steps=6), Stage(name="b")]
     run = Run(tmp_path, stages=stages, max_steps=7, evaluate_every=100)
@@ -131,8 +145,15 @@ def test_a_stage_ends_when_its_share_of_the_budget_is_spent(tmp_path: Path) -> N
         Stage(name="a", budget_share=0.5, targets={"score": 1e9}, mode="max"), Stage(name="b", budget_share=0.1),
         Stage(name="c"),
     ]  # fmt: skip
-    budget = fb.Budget(wall_hours=2 / 3600)
-    run = Run(tmp_path, model=Slow(), stages=stages, max_steps=None, evaluate_every=10**6, budget=budget)
+
+    def slowly(model: torch.nn.Module) -> dict[str, float]:
+        time.sleep(0.15)  # the reserve is a multiple of this, so a stall of the machine fits in it
+        return {"score": 0.0}
+
+    budget = fb.Budget(wall_hours=4 / 3600)
+    run = Run(
+        tmp_path, model=Slow(), stages=stages, max_steps=None, evaluate_every=10**6, budget=budget, evaluate=slowly
+    )
     result = run.fit()
     assert result.stop_reason == "budget"
     first, second = run.records("stage")
@@ -180,6 +201,8 @@ def test_what_is_refused_before_anything_runs(tmp_path: Path, options: dict[str,
     assert not (tmp_path / "run").exists()
 
 
-def test_stage_data_that_can_be_read_only_once(tmp_path: Path) -> None:
+def test_stage_data_that_is_none_or_can_be_read_only_once(tmp_path: Path) -> None:
+    with pytest.raises(fb.InvalidInputError, match="must return the batches of stage 'short', got a NoneType"):
+        Run(tmp_path / "none", train_data=lambda stage: None).fit()
     with pytest.raises(fb.InvalidInputError, match=r"train_data\(stage 'short'\)"):
         Run(tmp_path, train_data=lambda stage: iter([1])).fit()

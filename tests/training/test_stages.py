@@ -107,6 +107,8 @@ def test_the_state_goes_on_and_stages_may_be_added() -> None:
         ({"max_steps": 0}, "max_steps"),
         ({"devices": 0}, "devices"),
         ({"seq_len": 0}, "seq_len"),
+        ({"max_steps": "5"}, "integer of at least 1, got '5'"),
+        ({"targets": {"loss": "low"}, "mode": "min"}, "finite number, got 'low'"),
         ({"precision": "fp8"}, "precision"),
     ],
     ids=str,
@@ -120,6 +122,8 @@ def test_what_a_stage_refuses(options: dict[str, Any], message: str) -> None:
     ("stages", "message"),
     [
         ([], "empty"),
+        (Stage(name="a"), "must be a list"),
+        ([{"name": "a"}], "must be a list"),
         ([Stage(name="a", max_steps=1), Stage(name="a")], "used twice: a"),
         ([Stage(name="a"), Stage(name="b")], "'a' never ends"),
         ([Stage(name="a", budget_share=0.7), Stage(name="b", budget_share=0.4)], "add up to 1.1"),

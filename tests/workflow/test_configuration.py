@@ -31,6 +31,21 @@ def test_a_limit_from_the_command_line_replaces_the_files_but_keeps_its_price(tm
     assert (budget.gpu_hours, budget.usd, budget.usd_per_device_hour) == (None, 3.0, 2.0)
 
 
+def test_stages_take_the_direction_of_their_targets_from_the_metrics(tmp_path):
+    text = (
+        GOOD
+        + """\
+  stages:
+    - {name: short, targets: {accuracy: 0.9, mse: 1.5}, budget_share: 0.3, grad_accumulation: 2}
+    - {name: long, precision: bf16-mixed, devices: 2}
+"""
+    )
+    first, second = [section.value() for section in load(tmp_path, text).train.stages]
+    assert first.is_reached({"accuracy": 0.95, "mse": 1.0}) and not first.is_reached({"accuracy": 0.95, "mse": 2.0})
+    assert (first.budget_share, first.grad_accumulation) == (0.3, 2)
+    assert (second.precision, second.devices, second.can_end) == ("bf16-mixed", 2, False)
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -47,6 +62,11 @@ def test_a_limit_from_the_command_line_replaces_the_files_but_keeps_its_price(tm
         (("[accuracy]", "[acuracy]"), ["job.yaml:4", "'acuracy'", "Did you mean 'accuracy'?"]),
         (("[accuracy]", "[]"), ["job.yaml:4", "at least 1"]),
         (("mine:build", "mine.build"), ["job.yaml:1", "package.module:factory", "'mine.build'"]),
+        (("max_steps: 10", "stages: [{name: a}, {name: b}]"), ["job.yaml:6", "train.stages", "'a' never ends"]),
+        (("max_steps: 10", "stages: [{name: a, budget_shaer: 1}]"), ["job.yaml:6", "Did you mean 'budget_share'?"]),
+        (("max_steps: 10", "stages: [{name: a, targets: {acuracy: 1}}]"), ["job.yaml:6", "Did you mean 'accuracy'?"]),
+        (("max_steps: 10", "stages: [{name: a, budget_share: 2}]"), ["job.yaml:6", "less than or equal to 1", "got 2"]),
+        (("max_steps: 10", "schedule: cosin"), ["job.yaml:6", "train.schedule", "'cosin'", "'wsd'"]),
         (("train:", "optimizer: {name: adamww}\ntrain:"), ["job.yaml:5", "'adamww'", "Did you mean 'adamw'?"]),
         (("train:", "select_by: f1\ntrain:"), ["job.yaml:5", "select_by", "'f1'"]),
         (("train:", "export: {target: onxx}\ntrain:"), ["job.yaml:5", "export.target", "'onxx'", "onnx"]),

@@ -125,6 +125,31 @@ def test_the_whole_job_leaves_records_of_every_stage(job, tmp_path):
     assert sorted(set(steps)) == list(range(61))
 
 
+def test_stages_and_a_cool_down_come_from_the_file(job, tmp_path):
+    path = job()
+    train = """train:
+  max_steps: 40
+  evaluate_every: 10
+  schedule: wsd
+  cool_down_share: 0.5
+  stages:
+    - {name: low, targets: {accuracy: 0.1}, grad_accumulation: 2}
+    - {name: high}
+"""
+    path.write_text(path.read_text().replace("train: {max_steps: 60, evaluate_every: 20}\n", train))
+    record = fb.run(path, run_dir=tmp_path / "run", export_model=False)
+    assert record.train["stop_reason"] == "completed" and record.train["steps"] == 40
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    (moved,) = [line for line in lines if "stage" in line]
+    assert (moved["stage_ended"], moved["stage"], moved["reason"]) == ("low", "high", "targets")
+    rates = [line["lr"] for line in lines if "loss" in line]
+    assert rates[:20] == [0.05] * 20 and rates[-1] < 0.01
+    assert (tmp_path / "run" / "report.html").stat().st_size > 5000
+    path.write_text(path.read_text().replace("{name: high}", "{name: high, devices: 2}"))
+    with pytest.raises(fb.ConfigurationError, match=r"'high' wants 2 devices.*fastbudget train"):
+        fb.run(path, run_dir=tmp_path / "run", resume=True)
+
+
 def test_two_splits_work_and_are_called_optimistic(job, tmp_path):
     record = fb.run(job(data="load_two"), run_dir=tmp_path / "run", export_model=False)
     assert record.evaluate["split"] == "validation" and record.export is None

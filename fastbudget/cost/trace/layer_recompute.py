@@ -23,7 +23,7 @@ def recomputed_layers(model: nn.Module, names: Sequence[str] | None = None) -> I
     """Run blocks under ``torch.utils.checkpoint`` while inside; yields their names.
 
     Random numbers are drawn again as they were, so dropout is the same. Running statistics of batch norms are updated
-    once, as without recompute.
+    once, as without recompute. ``config.use_cache`` is off meanwhile.
 
     Args:
         model: What it computes stays the same; parts in eval mode are not recomputed.

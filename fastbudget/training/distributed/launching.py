@@ -28,7 +28,11 @@ _STOPPING_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchOutcome:
-    """How the ranks ended: ``results`` is what rank 0's training told, None if it told nothing; ``signal`` ended it."""
+    """How the ranks ended.
+
+    ``results`` is what rank 0's training told, or the error that a rank told for all; None: nothing. ``signal`` ended
+    them.
+    """
 
     results: dict[str, Any] | None
     signal: signal.Signals | None = None
@@ -49,7 +53,7 @@ def launch_ranks(
 
     Raises:
         InvalidInputError: no rank, or more than there are CPUs and GPUs to run on.
-        RankFailedError: a rank failed; its traceback is on stderr.
+        RankFailedError: a rank failed and told no error; its traceback is on stderr.
     """
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -73,15 +77,17 @@ def launch_ranks(
     with tempfile.TemporaryDirectory(prefix="fastbudget-") as scratch:
         result = Path(scratch) / "result.json"
         variables = {RESULT_VARIABLE: str(result), "OMP_NUM_THREADS": _threads(num_ranks), **(environ or {})}
-        ended_by = None
+        ended_by = failure = None
         with _environment(variables), _stdout_on_stderr():
             try:
                 elastic_launch(config, sys.executable)("-u", *command)
             except ChildFailedError as error:
-                raise _failure(error) from None
+                failure = _failure(error)
             except SignalException as error:
                 ended_by = signal.Signals(error.sigval)
         results = json.loads(result.read_bytes()) if result.exists() else None
+    if failure is not None and "error" not in (results or {}):
+        raise failure
     return LaunchOutcome(results=results, signal=ended_by)
 
 

@@ -105,8 +105,9 @@ def batches_of_rank(loader: Iterable[Any], group: RankGroup, choice: Batches, se
         problem = error
     group.raise_together(problem)
     if choice == "auto" and is_global and _place(loader) is None:
-        is_global = _is_same_everywhere(loader, group, seed)
-    found, problem = None, None
+        # Looking at an iterator would take its batch away.
+        is_global = not isinstance(loader, Iterator) and _is_same_everywhere(loader, group, seed)
+    found = None
     try:
         found = _global_part(loader, group) if is_global else RankBatches(loader=loader, is_global=False)
     except InvalidInputError as error:
@@ -131,14 +132,14 @@ def _place(loader: Any) -> tuple[int, int] | None:
 
 def _is_same_everywhere(loader: Any, group: RankGroup, seed: int) -> bool:
     """Whether all ranks have the same data, judged by its length and what comes first."""
-    if isinstance(loader, Iterator):
-        return False  # looking would take the batch away
-    with sample_generators(seed, 0, 0):
-        if isinstance(loader, DataLoader) and loader.batch_sampler is not None and isinstance(loader.dataset, Sized):
-            first = len(loader.dataset) and loader.dataset[0]
-        else:
-            first = check_has_batches(loader, "train_data")
-    length = len(loader) if isinstance(loader, Sized) else None
+    first, problem = None, None
+    try:
+        with sample_generators(seed, 0, 0):
+            first = _first_of(loader)
+    except InvalidInputError as error:
+        problem = error
+    group.raise_together(problem)
+    length = _length(loader)
     digests = group.gather(blake2b(pickle.dumps((length, _plain(first))), digest_size=16).digest())
     same = len(set(digests)) == 1
     if group.is_first:
@@ -148,6 +149,12 @@ def _is_same_everywhere(loader: Any, group: RankGroup, seed: int) -> bool:
             "shared out among them" if same else "each rank's own",
         )
     return same
+
+
+def _first_of(loader: Any) -> Any:
+    if isinstance(loader, DataLoader) and loader.batch_sampler is not None and isinstance(loader.dataset, Sized):
+        return loader.dataset[0] if len(loader.dataset) else None
+    return check_has_batches(loader, "train_data")
 
 
 def _plain(batch: Any) -> Any:

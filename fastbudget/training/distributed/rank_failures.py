@@ -51,6 +51,8 @@ class RankFailures:
         except BudgetSpent:
             raise
         except BaseException as error:
+            if "failed_first_on" in error.__dict__:  # told by the rank it came from
+                raise
             elsewhere = self._wait_for_news() if _is_lost_connection(error) else self._tell(error)
             if elsewhere is None:
                 if _is_lost_connection(error):

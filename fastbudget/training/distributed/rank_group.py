@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import pickle
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -70,16 +69,22 @@ class RankGroup:
         return values[0]
 
     def done_by_rank_0(self, function: Callable[[], T]) -> T:
-        """Return on every rank what rank 0's call returns; what it raises is raised on all, the budget's end too."""
+        """Return on every rank what rank 0's call returns.
+
+        Raises:
+            FastbudgetError: the call did; on all ranks, and so with the budget's end.
+            RankFailedError: on the other ranks, where it raised anything else.
+        """
         if self.rank != 0:
             found = self.from_rank_0(None)
             if isinstance(found, BaseException):
+                found.__dict__["failed_first_on"] = 0  # who shows the traceback; see `RankFailures`
                 raise found
             return found
         try:
             result = function()
         except (Exception, BudgetSpent) as error:
-            self.from_rank_0(_portable(error))
+            self.from_rank_0(_for_other_ranks(error))
             raise
         return self.from_rank_0(result)
 
@@ -101,13 +106,11 @@ class RankGroup:
         dist.all_reduce(value)
 
 
-def _portable(error: BaseException) -> BaseException:
-    """Return an error that other processes can be sent."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RankFailedError(f"Rank 0 failed: {type(error).__name__}: {error}")
-    return error
+def _for_other_ranks(error: BaseException) -> BaseException:
+    """Return what an error of rank 0 is on the others."""
+    if isinstance(error, FastbudgetError | BudgetSpent):
+        return error
+    return RankFailedError(f"Rank 0 failed, so all ranks end: {type(error).__name__}: {error}")
 
 
 def join_process_group(device: torch.device, timeout_s: float) -> None:

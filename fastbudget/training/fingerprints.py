@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 import xxhash
 from torch.utils.data import DataLoader, Subset
 
+from .batches import length_of
 from .data import MemmapDataset, SeededDataset, TokenBatches, TokenDataset, TokenLoader
 
 # Up to so many bytes are hashed whole (some 10 ms); of more, a head, a tail and evenly spaced pieces between them.
@@ -32,8 +33,9 @@ def data_fingerprint(data: Any) -> dict[str, Any]:
         ``batch_size``, files and tensors ``bytes``.
     """
     described: dict[str, Any] = {"kind": type(data).__name__}
-    if isinstance(data, Sized):
-        described["length"] = len(data)
+    length = length_of(data)
+    if length is not None:
+        described["length"] = length
     if isinstance(data, TokenLoader | TokenBatches):
         return described | {"data": data_fingerprint(data.dataset), "batch_size": data.batch_size}
     if isinstance(data, DataLoader):
