@@ -122,6 +122,7 @@ def main():
     if options.json:
         document = {
             "benchmark": "areas under curves, batched macro-F1",
+            "quick": options.quick,
             "machine": {"cpu": cpu_name(), "usable_cpus": usable_cpus(), "system": platform.system()},
             "versions": {p: version(p) for p in ("fastbudget", "numpy", "scikit-learn", "torch", "torchmetrics")},
             "rows": rows,

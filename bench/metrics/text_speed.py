@@ -112,7 +112,13 @@ def cases(quick):
         )
         return [edits / sum(len(r.split()) for r in spoken_references)]
 
-    yield f"WER, {len(hypotheses)} pairs", "rapidfuzz", 1, lambda: [wer(hypotheses, spoken_references)], rapidfuzz_wer
+    yield (
+        f"WER, {len(hypotheses)} pairs",
+        "rapidfuzz",
+        None,
+        lambda: [wer(hypotheses, spoken_references)],
+        rapidfuzz_wer,
+    )
 
 
 def seconds(call):
@@ -154,6 +160,7 @@ def main():
         packages = ("fastbudget", "numpy", "rouge-score", "sacrebleu", "jiwer", "rapidfuzz")
         document = {
             "benchmark": "text metrics",
+            "quick": options.quick,
             "machine": {"cpu": cpu_name(), "usable_cpus": usable_cpus(), "system": platform.system()},
             "versions": {package: version(package) for package in packages},
             "rows": rows,
