@@ -76,7 +76,7 @@ def _refuse(options: TrainOptions, work: str, *names: str) -> None:
 
 
 def _rank_program(task: Mapping[str, Any]) -> list[str]:
-    return ["-m", "fastbudget.workflow.rank_program", json.dumps(task)]
+    return ["-P", "-m", "fastbudget.workflow.rank_program", json.dumps(task)]
 
 
 def _train_configured(path: Path, task: Mapping[str, Any], options: TrainOptions) -> dict[str, Any]:

@@ -1,12 +1,10 @@
 """`fastbudget train`: two ranks of a function's trainer, of a script, and what goes wrong."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -30,10 +28,9 @@ runner = CliRunner()
 
 
 def train(directory, *arguments):
-    environment = os.environ | {"PYTHONPATH": f"{Path.cwd()}:{directory}"}
     return subprocess.Popen(
-        [sys.executable, "-m", "fastbudget.cli.main", "train", *arguments],
-        cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-P", "-m", "fastbudget.cli.main", "train", *arguments],
+        cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 

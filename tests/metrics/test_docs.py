@@ -19,7 +19,7 @@ def test_the_blocks_of_a_guide_run(guide):
     code += "\nimport fastbudget as fb\nassert fb.metrics.get('f1_macro')([2, 1, 0, 1], [2, 1, 0, 0]) > 0.77\n"
     if guide == "add-a-metric.md":
         code += "assert fb.metrics.get('same_length')(['ab', 'c'], ['cd', 'xy']) == 0.5\n"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-P", "-c", code], check=True)
 
 
 def test_the_guide_names_every_metric():

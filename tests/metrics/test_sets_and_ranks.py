@@ -82,6 +82,7 @@ def test_a_metric_of_ones_own_goes_into_a_set():
 
 
 def in_rank(rank, world_size, port, queue):
+    torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size)
     metrics = fb.metrics.MetricSet(["accuracy", "f1_macro", "log_loss"])
@@ -99,7 +100,7 @@ def data():
 
 
 def test_states_merge_over_ranks_of_gloo():
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")  # torch is imported already
     queue = context.Queue()
     import socket
 

@@ -352,7 +352,7 @@ print(trainer._training_step.micro_batches.size)
 
 
 def test_a_process_that_may_have_no_more_memory_goes_on_in_smaller_micro_batches(tmp_path):
-    command = [sys.executable, "-c", SHORTAGE, str(tmp_path / "run")]
+    command = [sys.executable, "-P", "-c", SHORTAGE, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     assert 1 <= int(done.stdout) <= 8

@@ -309,6 +309,6 @@ fb.Trainer(model=Slow(4, 2), train_data=[(torch.randn(8, 4), torch.randint(2, (8
 """
     import sys
 
-    subprocess.run([sys.executable, "-c", code], env=os.environ, timeout=100)
+    subprocess.run([sys.executable, "-P", "-c", code], env=os.environ, timeout=100)
     steps = [record["step"] for record in lines(tmp_path / "metrics.jsonl") if "loss" in record]
     assert steps == list(range(1, len(steps) + 1)) and 50 <= len(steps) <= 100
