@@ -89,7 +89,7 @@ def test_a_signal_saves_bills_and_can_be_resumed(tmp_path, quick, number, expect
 
     # What is left is too little for all steps, so the resumed run ends by its budget.
     spent = interrupted["spent_device_hours"]
-    limit = spent + 2.5 / 3600
+    limit = spent + 4.0 / 3600
     code, out, err = finish(
         start("run", quick, "--max-gpu-hours", limit, "--run-dir", run_dir, "--resume", "--no-export", "--json")
     )
