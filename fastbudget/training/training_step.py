@@ -102,7 +102,7 @@ class TrainingStep:
         """Compute the loss of a batch on a copy of the model, to know before any cost what can't be trained on.
 
         Nobody can tell afterwards: model, loss and random generators are as before. So those that can't be copied, for
-        want of memory or because they use variables of a function around them, are not tried.
+        want of memory or because they reach out of themselves (hooks, variables of a function around), are not tried.
 
         Raises:
             InvalidInputError: a batch without samples, or a loss that isn't a scalar of the model's parameters.
@@ -111,8 +111,7 @@ class TrainingStep:
         if self.micro_batches.size is not None:
             batch = self.micro_batches.split([batch])[0]
         batch = move(batch, self.device)
-        functions = [self.options.loss, *(type(module).forward for module in self.model.modules())]
-        if any(getattr(function, "__closure__", None) for function in functions):
+        if not _is_self_contained(self.options.loss, self.model):
             return
         try:
             model, loss_of = copy.deepcopy((self.model, self.options.loss))
@@ -207,6 +206,13 @@ class TrainingStep:
         if self.skips_in_a_row >= _MOST_SKIPS_IN_A_ROW:
             what = f"{self.skips_in_a_row} steps in a row had a loss or gradient that isn't finite"
             raise nonfinite_error(what, self._run_dir)
+
+
+def _is_self_contained(loss: Loss, model: torch.nn.Module) -> bool:
+    """Whether copies of a loss and a model can be called without a trace in what lies outside of them."""
+    functions = [loss, *(type(module).forward for module in model.modules())]
+    has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    return not has_hooks and not any(getattr(function, "__closure__", None) for function in functions)
 
 
 def weight_function(choice: str | Callable[[Any], float], *, shifted: bool) -> Callable[[Any], float]:

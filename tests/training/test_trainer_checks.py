@@ -91,6 +91,21 @@ def test_a_loss_that_can_not_be_trained_on_is_refused_before_the_first_evaluatio
     assert not evaluations
 
 
+def test_what_could_tell_of_a_trial_is_not_tried(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    def loss(outputs: torch.Tensor, batch: Any) -> torch.Tensor:
+        calls.append(batch)
+        return F.cross_entropy(outputs, batch[1])
+
+    trainer_of(tmp_path / "loss", loss=loss).fit()
+    assert len(calls) == 3
+    model = torch.nn.Linear(4, 2)
+    model.register_forward_hook(lambda module, inputs, outputs: calls.append(inputs))
+    trainer_of(tmp_path / "hook", model=model).fit()
+    assert len(calls) == 6
+
+
 def test_trying_out_the_first_batch_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also not in the checkpoint before the first step, from which a run must go on as if it had not been stopped."""
 
