@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from ..core.errors import InvalidInputError
 from .batches import check_can_start_anew, num_samples
 from .data import ResumableSampler, SeededDataset, TokenLoader
+from .generators import generator_states, set_generator_states
 
 EPOCH_END = object()
 
@@ -68,6 +69,7 @@ class BatchStream:
             # Workers that stay begin all epochs but their first with one random number fewer. After this no epoch is
             # their first, whether the run is new or resumed.
             iter(loader)
+        self._ahead: tuple[Any, dict[str, Any], dict[str, Any]] | None = None
         if state is not None:
             self._enter(state)
         else:
@@ -75,7 +77,20 @@ class BatchStream:
                 self._sampler.set_position(0)
             self._iterator = self._start_epoch()
 
+    def look_ahead(self) -> Any:
+        """Return the batch that comes next, as if it had not been drawn yet: position and generators stay."""
+        if self._ahead is None:
+            position, before = self.state_dict(), generator_states()
+            batch = next(self)
+            self._ahead = batch, position, generator_states()
+            set_generator_states(before)
+        return self._ahead[0]
+
     def __next__(self) -> Any:
+        if self._ahead is not None:
+            (batch, _, generators), self._ahead = self._ahead, None
+            set_generator_states(generators)
+            return batch
         batch = self._draw()
         if batch is EPOCH_END and self.position:
             self._next_epoch()
@@ -99,6 +114,8 @@ class BatchStream:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position behind the batches taken; what loaders read ahead doesn't count."""
+        if self._ahead is not None:
+            return self._ahead[1]
         return {
             "epoch": self.epoch,
             "position": self.position,

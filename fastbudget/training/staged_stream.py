@@ -66,6 +66,10 @@ class StagedStream:
     def __next__(self) -> Any:
         return next(self._stream)
 
+    def look_ahead(self) -> Any:
+        """Return the batch that comes next, without taking it."""
+        return self._stream.look_ahead()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the position in the stage's data."""
         return self._stream.state_dict()

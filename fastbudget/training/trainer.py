@@ -174,10 +174,10 @@ class Trainer:
         check_optimizer(optimizer, model)
         self._ranks = find_ranks(distributed, device)
         num_batches = None
-        if self._ranks is not None and not makes_data(train_data):
-            num_batches = self._ranks.share_out(train_data, seed)  # type: ignore[arg-type]
-        if self._ranks is None and not makes_data(train_data):
-            check_data(train_data, grad_accumulation)  # type: ignore[arg-type]
+        if not makes_data(train_data):
+            if self._ranks is not None:
+                num_batches = self._ranks.share_out(train_data, seed)  # type: ignore[arg-type]
+            check_data(train_data, num_batches, grad_accumulation)  # type: ignore[arg-type]
         if max_epochs is not None:
             steps = -(-max_epochs * (num_batches or batches_per_epoch(train_data)) // grad_accumulation)
             max_steps = min(steps, max_steps or steps)
@@ -320,6 +320,8 @@ class Trainer:
                     self._evaluate(guard)  # a save after a signal is not evaluated; this also measures the reserve
             return stream
         stream = self._stream()
+        if not self._memory.is_pending:  # else the step is traced first, and perhaps must be cut
+            self._training_step.try_out(stream.look_ahead())
         self._evaluate_and_save(guard, stream)
         return stream
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,25 +68,34 @@ def check_optimizer(optimizer: torch.optim.Optimizer, model: torch.nn.Module) ->
         )
 
 
-def check_data(train_data: Iterable[Any], grad_accumulation: int) -> None:
-    """Raise InvalidInputError for data without a batch; warn of less than one step takes.
+def check_data(train_data: Iterable[Any], num_batches: int | None, grad_accumulation: int) -> None:
+    """Raise InvalidInputError for data without a batch, or with less than one step takes.
 
     Data without a length that can be iterated again is asked for a batch.
+
+    Args:
+        train_data: Of one rank, or shared by all.
+        num_batches: In an epoch, where the ranks know it.
+        grad_accumulation: Batches that a step takes.
     """
-    batches = length_of(train_data)
-    if batches is not None:
-        if not batches:
-            raise InvalidInputError(
-                "train_data yields no batch: the data set is empty, or smaller than a batch with drop_last."
-            )
-        if batches < grad_accumulation:
-            warnings.warn(
-                f"train_data is shorter than one global batch: a step takes grad_accumulation={grad_accumulation} "
-                f"batches and an epoch has {batches}, so a step sees samples twice. Lower grad_accumulation or the "
-                "batch size.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-    elif not is_stateful(train_data):
-        with generators_restored():
-            check_has_batches(train_data, "train_data")
+    batches = num_batches or getattr(train_data, "batches_per_epoch", None) or length_of(train_data)
+    if batches is None:
+        if not is_stateful(train_data):
+            with generators_restored():
+                check_has_batches(train_data, "train_data")
+        return
+    if not batches:
+        raise InvalidInputError(
+            "train_data yields no batch: the data set is empty, or smaller than a batch with drop_last."
+        )
+    if batches < grad_accumulation:
+        raise InvalidInputError(
+            f"train_data is shorter than one global batch: a step takes grad_accumulation={grad_accumulation} batches "
+            f"and an epoch has {batches}, so a step would see samples twice. Lower grad_accumulation or the batch size."
+        )
+    samples, batch_size = length_of(getattr(train_data, "dataset", ())), getattr(train_data, "batch_size", None)
+    if samples and isinstance(batch_size, int) and samples < batch_size:
+        raise InvalidInputError(
+            f"train_data is shorter than one global batch: that is {batch_size} samples, and the data set has "
+            f"{samples}. Take a smaller batch size, or more data."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,9 @@ from typing import Any
 import torch
 
 from ..core.errors import InvalidInputError
+from ..core.out_of_memory import is_out_of_memory, release_memory
 from .batches import call_model, leaves, move, num_samples
+from .generators import generators_restored
 from .losses import Loss, check_scalar, count_targets
 from .micro_batches import MicroBatches
 from .nonfinite import gradient_norm, nonfinite_error, whole
@@ -95,6 +98,35 @@ class TrainingStep:
             self._count_skip(number, records)
         return stepped
 
+    def try_out(self, batch: Any) -> None:
+        """Compute the loss of a batch on a copy of the model, to know before any cost what can't be trained on.
+
+        Nobody can tell afterwards: model, loss and random generators are as before. So those that can't be copied, for
+        want of memory or because they reach out of themselves (hooks, variables of a function around), are not tried.
+
+        Raises:
+            InvalidInputError: a batch without samples, or a loss that isn't a scalar of the model's parameters.
+        """
+        self._look_at_first(batch)
+        if self.micro_batches.size is not None:
+            batch = self.micro_batches.split([batch])[0]
+        batch = move(batch, self.device)
+        if not _is_self_contained(self.options.loss, self.model):
+            return
+        try:
+            model, loss_of = copy.deepcopy((self.model, self.options.loss))
+        except Exception:
+            return
+        with generators_restored(), self.precision.autocast():
+            try:
+                loss = loss_of(call_model(model, batch), batch)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                release_memory(error)
+            else:
+                check_scalar(loss)
+
     def _look_at_first(self, batch: Any) -> None:
         """Refuse a batch without samples, and see whether batches must be moved."""
         num_samples(batch)
@@ -174,6 +206,13 @@ class TrainingStep:
         if self.skips_in_a_row >= _MOST_SKIPS_IN_A_ROW:
             what = f"{self.skips_in_a_row} steps in a row had a loss or gradient that isn't finite"
             raise nonfinite_error(what, self._run_dir)
+
+
+def _is_self_contained(loss: Loss, model: torch.nn.Module) -> bool:
+    """Whether copies of a loss and a model can be called without a trace in what lies outside of them."""
+    functions = [loss, *(type(module).forward for module in model.modules())]
+    has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    return not has_hooks and not any(getattr(function, "__closure__", None) for function in functions)
 
 
 def weight_function(choice: str | Callable[[Any], float], *, shifted: bool) -> Callable[[Any], float]:

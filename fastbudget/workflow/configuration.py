@@ -14,6 +14,7 @@ from .. import metrics as metrics_room
 from ..core.budget import Budget
 from ..core.errors import ConfigurationError, did_you_mean, one_of
 from ..training import OPTIMIZERS, Stage
+from ..training.numerics import check_compile_options
 from ..training.precision import Precision
 from ..training.stages import StageSequence
 from .factories import import_factory
@@ -80,8 +81,15 @@ class TrainSection(_Section):
     clip_grad_norm: float | None = Field(default=None, gt=0)
     precision: Precision = "fp32"
     allow_tf32: bool | None = None
+    compile: bool | dict[str, Any] = False
     on_nonfinite: Literal["raise", "skip"] = "raise"
     seed: int = Field(default=0, ge=0)
+
+    @field_validator("compile")
+    @classmethod
+    def _known_options(cls, options: bool | dict[str, Any]) -> bool | dict[str, Any]:
+        check_compile_options(options)
+        return options
 
     @field_validator("stages")
     @classmethod

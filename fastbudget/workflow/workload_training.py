@@ -67,6 +67,7 @@ class WorkloadTraining:
             clip_grad_norm=section.clip_grad_norm,
             precision=section.precision,
             allow_tf32=section.allow_tf32,
+            compile=section.compile,
             on_nonfinite=section.on_nonfinite,
             distributed=distributed,
             num_devices=num_devices,

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import fastbudget as fb
+from fastbudget.training.batch_stream import BatchStream
 from fastbudget.training.trainer_checks import check_data
+from fastbudget.training.training_step import TrainingStep
 
 
 def trainer_of(run_dir: Path, **options: Any) -> fb.Trainer:
@@ -42,13 +45,89 @@ def test_looking_at_data_draws_nothing() -> None:
             yield torch.rand(2, 4), torch.zeros(2, dtype=torch.long)
 
     state = torch.get_rng_state()
-    check_data(Drawing(), 1)
+    check_data(Drawing(), None, 1)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_data_shorter_than_a_global_batch(tmp_path: Path) -> None:
-    with pytest.warns(RuntimeWarning, match="grad_accumulation=5 batches and an epoch has 4"):
-        trainer_of(tmp_path, grad_accumulation=5)
+    with pytest.raises(fb.InvalidInputError, match="grad_accumulation=5 batches and an epoch has 4"):
+        trainer_of(tmp_path / "run", grad_accumulation=5)
+    samples = TensorDataset(torch.randn(5, 4), torch.randint(2, (5,)))
+    with pytest.raises(fb.InvalidInputError, match="that is 8 samples, and the data set has 5"):
+        trainer_of(tmp_path / "run", train_data=DataLoader(samples, batch_size=8))
+    assert not (tmp_path / "run").exists()
+
+
+class Dropping(torch.nn.Module):
+    """Draws random numbers and moves statistics in each forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(), torch.nn.Linear(8, 2)
+        )
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.parts(inputs)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (
+            lambda outputs, batch: F.cross_entropy(outputs, batch[1], reduction="none"),
+            r"scalar tensor, got shape \[8\]",
+        ),
+        (lambda outputs, batch: 1.0, "scalar tensor, got float"),
+        (lambda outputs, batch: outputs.detach().sum(), "doesn't depend on any trainable parameter"),
+    ],
+)
+def test_a_loss_that_can_not_be_trained_on_is_refused_before_the_first_evaluation(
+    tmp_path: Path, loss: Any, message: str
+) -> None:
+    evaluations: list[torch.nn.Module] = []
+    with pytest.raises(fb.InvalidInputError, match=message):
+        trainer_of(tmp_path, loss=loss, evaluate=evaluations.append).fit()
+    assert not evaluations
+
+
+def test_what_could_tell_of_a_trial_is_not_tried(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    def loss(outputs: torch.Tensor, batch: Any) -> torch.Tensor:
+        calls.append(batch)
+        return F.cross_entropy(outputs, batch[1])
+
+    trainer_of(tmp_path / "loss", loss=loss).fit()
+    assert len(calls) == 3
+    model = torch.nn.Linear(4, 2)
+    model.register_forward_hook(lambda module, inputs, outputs: calls.append(inputs))
+    trainer_of(tmp_path / "hook", model=model).fit()
+    assert len(calls) == 6
+
+
+def test_trying_out_the_first_batch_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also not in the checkpoint before the first step, from which a run must go on as if it had not been stopped."""
+
+    def fit(name: str, *, resume: bool = False) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(24, 4), torch.randint(2, (24,)))
+        trainer = trainer_of(
+            tmp_path / name, model=Dropping(), train_data=DataLoader(data, batch_size=8, shuffle=True),
+            optimizer_options={"lr": 0.1}, max_steps=4, evaluate=lambda model: {"score": float(trainer.step)},
+        )  # fmt: skip
+        if name == "stopped" and not resume:
+            monkeypatch.setattr(trainer, "_loop", lambda guard, stream: None)
+        trainer.fit(resume=resume)
+        return [tensor.clone() for tensor in trainer.model.state_dict().values()]
+
+    tried = fit("tried")
+    fit("stopped")
+    resumed = fit("stopped", resume=True)
+    monkeypatch.setattr(TrainingStep, "try_out", lambda step, batch: None)
+    monkeypatch.setattr(BatchStream, "look_ahead", lambda stream: None)
+    for left, *right in zip(fit("not tried"), tried, resumed, strict=True):
+        assert all(torch.equal(left, other) for other in right)
 
 
 def test_parameters_on_several_devices(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def test_stages_take_the_direction_of_their_targets_from_the_metrics(tmp_path):
         (("max_steps: 10", "stages: [{name: a, budget_shaer: 1}]"), ["job.yaml:6", "Did you mean 'budget_share'?"]),
         (("max_steps: 10", "stages: [{name: a, targets: {acuracy: 1}}]"), ["job.yaml:6", "Did you mean 'accuracy'?"]),
         (("max_steps: 10", "stages: [{name: a, budget_share: 2}]"), ["job.yaml:6", "less than or equal to 1", "got 2"]),
+        (("max_steps: 10", "compile: {mod: max-autotune}"), ["job.yaml:6", "train.compile", "'mode'", "got ['mod']"]),
         (("max_steps: 10", "schedule: cosin"), ["job.yaml:6", "train.schedule", "'cosin'", "'wsd'"]),
         (("train:", "optimizer: {name: adamww}\ntrain:"), ["job.yaml:5", "'adamww'", "Did you mean 'adamw'?"]),
         (("train:", "select_by: f1\ntrain:"), ["job.yaml:5", "select_by", "'f1'"]),
@@ -81,6 +82,12 @@ def test_a_mistake_is_named_with_its_line_and_what_is_allowed(tmp_path, change, 
         load(tmp_path, GOOD.replace(*change))
     for text in expected:
         assert text in str(caught.value)
+
+
+def test_compilation_is_on_off_or_its_options(tmp_path):
+    assert load(tmp_path, GOOD).train.compile is False
+    assert load(tmp_path, GOOD + "  compile: true\n").train.compile is True
+    assert load(tmp_path, GOOD + "  compile: {mode: max-autotune}\n").train.compile == {"mode": "max-autotune"}
 
 
 def test_exponents_are_numbers_with_and_without_a_dot(tmp_path):

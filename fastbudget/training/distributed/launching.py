@@ -115,6 +115,10 @@ def _failure(error: Any) -> RankFailedError:
     rank, failure = min(error.failures.items(), key=lambda item: item[1].timestamp)
     code = failure.exitcode
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    if code == -signal.SIGKILL:
+        how += (
+            " (by the budget's watchdog, if `fastbudget ledger RUN_DIR` says `deadline`; else often for want of memory)"
+        )
     return RankFailedError(f"Rank {rank} {how}, so all ranks were ended; what it said is above.")
 
 

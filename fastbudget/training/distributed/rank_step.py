@@ -36,6 +36,11 @@ class RankTrainingStep(TrainingStep):
         self._spare: Any = None
         self._largest = 0
 
+    def try_out(self, batch: Any) -> None:
+        """See `TrainingStep.try_out`. A sharded model can't be copied."""
+        if not self._ranks.model.is_sharded:
+            super().try_out(batch.batch if isinstance(batch, Padding) else batch)
+
     def _backward(self, batches: Sequence[Any]) -> torch.Tensor:
         ranks, model = self._ranks, self._ranks.model
         if model.is_sharded:  # whose forwards are collective, so all ranks must make as many
