@@ -47,13 +47,15 @@ class KnownResults:
         def column(name: str) -> ExampleValues:
             return store.values(model_hash, name, preprocessing=preprocessing)
 
+        signatures = signatures_of(metrics)
+
         return cls(
             store=store,
             model_hash=model_hash,
             preprocessing=preprocessing,
             predictions=column(PREDICTION),
             margins=column(MARGIN),
-            scores={metric.signature: column(metric.signature) for metric in metrics.values()},
+            scores={signature: column(signature) for signature in signatures.values()},
         )
 
 
@@ -68,7 +70,7 @@ class Scoring:
 
     def __init__(self, metrics: Mapping[str, Metric[Any]], known: KnownResults | None, nan: str, confidence: float):
         self._metrics = dict(metrics)
-        self.signatures = {name: metric.signature for name, metric in metrics.items()}
+        self.signatures = signatures_of(metrics)
         self._known = known
         self._nan = nan
         self._confidence = confidence
@@ -285,6 +287,17 @@ class Scoring:
             for name, value in self._whole.interval(self._states, self._confidence, by_group).items():
                 found[name] = value if population_size is None else of_finite_population(value, population_size)
         return {name: found[name] for name in self._metrics}
+
+
+def signatures_of(metrics: Mapping[str, Metric[Any]]) -> dict[str, str]:
+    """Return the signatures that results are kept under, by name.
+
+    BLEU's and chrF's grow by what they have read (the number of references), which belongs to the examples' content:
+    the key is that of a metric that has read nothing, before an evaluation and after it.
+    """
+    for metric in metrics.values():
+        metric.init()
+    return {name: metric.signature for name, metric in metrics.items()}
 
 
 def groups_of(groups: npt.ArrayLike, indices: Rows) -> npt.NDArray[np.int64]:
