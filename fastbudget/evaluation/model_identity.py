@@ -6,6 +6,7 @@ import functools
 import re
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -30,6 +31,38 @@ def identify_model(predict: Callable[[Any], Any], model_key: Any, *, wanted: boo
     Raises:
         InvalidInputError: the identity is wanted and can't be told.
     """
+    if training_modules(predict, model_key):
+        # Its results are random or of other statistics: they must not be found again in evaluation mode.
+        own = _identity(predict, model_key, wanted=wanted)
+        return None if own is None else hash_example(("training mode", own)).hex()
+    return _identity(predict, model_key, wanted=wanted)
+
+
+def training_modules(predict: Callable[[Any], Any], model_key: Any = None) -> list[str]:
+    """Return the kinds of layers in training mode that behave otherwise in evaluation mode: dropout, batch norm."""
+    owners = [*_modules(predict, _DEEPEST), *(_modules(model_key, 1) if _is_module(model_key) else [])]
+    return sorted({type(part).__name__ for owner in owners for part in owner.modules() if _differs_in_training(part)})
+
+
+def warn_of_training_mode(predict: Callable[[Any], Any]) -> None:
+    """Warn where ``predict`` left a model in training mode, in which it was evaluated then."""
+    if kinds := training_modules(predict):
+        warnings.warn(
+            f"The model was evaluated in training mode ({', '.join(kinds)}): its results are random or depend on the "
+            "batch. Call model.eval() before.",
+            stacklevel=3,
+        )
+
+
+def _differs_in_training(part: Any) -> bool:
+    if not part.training:
+        return False
+    if getattr(part, "running_mean", None) is not None:  # batch norm
+        return True
+    return "Dropout" in type(part).__name__ and getattr(part, "p", 0) > 0
+
+
+def _identity(predict: Callable[[Any], Any], model_key: Any, *, wanted: bool) -> str | None:
     if model_key is not None and not isinstance(model_key, str):
         return hash_model(model_key)
     if not wanted and model_key is None and sum(map(_num_bytes, _modules(predict, _DEEPEST))) > _HASHED_UNASKED_BYTES:

@@ -14,7 +14,9 @@ from ..core.errors import InvalidInputError, one_of
 from ..core.interval import Interval
 from ..metrics import MetricValue
 from ..stats import bootstrap, mcnemar, paired_permutation
+from ..stats.validation import check_alpha
 from ..store.example_values import unique_examples
+from .comparison import check_margin
 from .mean_intervals import is_binary
 from .records import EvaluationRecord, ExampleScores
 from .verdict import Verdict
@@ -58,9 +60,11 @@ def compare_records(
         higher_is_better: Of the metric.
 
     Raises:
-        InvalidInputError: other data, other metrics, or a record of a part.
+        InvalidInputError: other data, other metrics, a record of a part, or alpha or margin out of range.
     """
     start = time.perf_counter()
+    check_margin(margin)
+    check_alpha(alpha)
     first, second = _scores(baseline, metric, "baseline"), _scores(candidate, metric, "candidate")
     if first.signatures[metric] != second.signatures[metric]:
         raise InvalidInputError(

@@ -138,7 +138,7 @@ class Scoring:
             placed = [(np.searchsorted(rows, where), what) for where, what in parts]
             given = self._without_nan(merged(len(rows), placed), batch, rows)
             references = batch.references if len(rows) == count else take_rows(batch.references, rows.tolist(), count)
-            scores = self._score(given, references, rows, count)
+            scores = self._score(given, references, batch, rows)
             margins = top_two_gap(given)
         else:
             margins = None
@@ -149,17 +149,34 @@ class Scoring:
         self.num_cached += len(stored)
         return scores
 
-    def _score(self, predictions: Any, references: Any, rows: Rows, count: int) -> dict[str, FloatArray]:
+    def _score(self, predictions: Any, references: Any, batch: Batch, rows: Rows) -> dict[str, FloatArray]:
         if self._whole is not None:
             self._states = self._whole.update(self._states, predictions, references)
         scores = {}
         for name, metric in self._metrics.items():
             values = _per_example(metric, predictions, references)
             if values is not None:
-                filled = np.full(count, np.nan)
-                filled[rows] = values
+                filled = np.full(len(batch), np.nan)
+                filled[rows] = self._numbers(name, values, batch.indices[rows]) if metric.is_mean else values
                 scores[name] = filled
         return scores
+
+    def _numbers(self, name: str, values: FloatArray, indices: Rows) -> FloatArray:
+        """Return scores without NaN, which would make the whole mean one."""
+        missing = np.isnan(values)
+        if not missing.any():
+            return values
+        where = f"{name} of example {indices[missing][0]} (and {missing.sum() - 1} more of its batch) is NaN"
+        if self._nan == "error":
+            raise InvalidInputError(
+                f"{where}. Find out why there is no number, or pass nan='wrong' to count such examples as wrong and "
+                "have them reported."
+            )
+        metric = self._metrics[name]
+        if metric.example_range is None:
+            raise InvalidInputError(f"{where}, and {name} has no bounds: there is no worst value to count it as.")
+        self.num_nan += int(missing.sum())
+        return np.where(missing, metric.example_range[0 if metric.higher_is_better else 1], values)
 
     def _fill_from_store(self, batch: Batch, scores: dict[str, FloatArray], predicted: Rows) -> None:
         """Take the scores of the examples without a prediction from the store."""
@@ -296,7 +313,8 @@ def signatures_of(metrics: Mapping[str, Metric[Any]]) -> dict[str, str]:
     the key is that of a metric that has read nothing, before an evaluation and after it.
     """
     for metric in metrics.values():
-        metric.init()
+        if not metric.is_mean:
+            metric.init()
     return {name: metric.signature for name, metric in metrics.items()}
 
 

@@ -166,6 +166,22 @@ def test_json_has_no_nan(tmp_path: Path) -> None:
     assert result.exit_code == 0 and json.loads(result.stdout, parse_constant=pytest.fail)["pearson"]["value"] is None
 
 
+def test_nan_scores_of_a_file_are_refused_or_counted_as_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("id,score\n1,0.5\n2,nan\n3,1\n")
+    result = runner.invoke(app, ["eval", str(path)])
+    assert result.exit_code == 2 and "NaN" in result.stderr and "example 1" in result.stderr
+    report = json.loads(runner.invoke(app, ["eval", str(path), "--nan", "wrong", "--json"]).stdout)
+    assert report["score"]["value"] == 0.5 and report["num_nan"] == 1 and report["num_examples"] == 3
+
+
+@pytest.mark.parametrize("options", [("--margin", "nan"), ("--margin=-1",), ("--alpha", "2"), ("--alpha", "nan")])
+def test_a_gate_without_a_bound_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    paths = [str(write(tmp_path / f"{name}.csv", wrong)) for name, wrong in (("a", range(0)), ("b", range(40)))]
+    result = runner.invoke(app, ["compare", *paths, *options])
+    assert result.exit_code == 2 and options[0].partition("=")[0].strip("-") in result.stderr
+
+
 def test_a_gate_with_an_approved_record(models: str) -> None:
     run("eval", f"{models}:good", "--data", f"{models}:data", "--store", "evals.db", "--name", "good")
     gate = ("compare", "evals.db:1", f"{models}:bad", "--data", f"{models}:data", "--store", "evals.db")

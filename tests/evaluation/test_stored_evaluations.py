@@ -143,6 +143,21 @@ def test_weights_in_another_module_or_class_count_too(questions: Any, path: Path
     assert fb.compare(baseline, predict, data).num_predicted > 0
 
 
+def test_training_mode_is_told_and_its_results_are_not_those_of_evaluation_mode(questions: Any, path: Path) -> None:
+    data = [(torch.from_numpy(inputs), reference) for inputs, reference in questions(40)]
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)).train()
+    with pytest.warns(UserWarning, match=r"training mode \(Dropout\)"):
+        baseline = fb.evaluate(net, data, store=path)
+    assert fb.evaluate(net.eval(), data, store=path).num_cached == 0
+    assert fb.compare(baseline, net, data).num_predicted > 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_predict_that_switches_the_mode_itself_is_no_cause_to_warn(questions: Any) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).train()
+    fb.evaluate(lambda inputs: net.eval()(torch.as_tensor(inputs)).detach(), questions(10))
+
+
 def test_a_model_without_a_defined_value_is_recorded(path: Path) -> None:
     data = [(float(index), float(index % 3)) for index in range(30)]
     record = fb.evaluate(lambda inputs: np.zeros(len(inputs)), data, ["pearson"], store=path, model_key="constant")
