@@ -242,6 +242,7 @@ def _run(
             assert places is not None
             batch = examples.take(population[places])
             for _, values in candidate.scoring.run(candidate.predict, [batch], executor):
+                question.check(batch, values[question.metric])
                 turned = question.turned(values[question.metric])
                 for pair in candidate.pairs:
                     if pair.test is not None:
