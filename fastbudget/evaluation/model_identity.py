@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 import sys
 import types
@@ -31,27 +32,30 @@ def identify_model(predict: Callable[[Any], Any], model_key: Any, *, wanted: boo
     Raises:
         InvalidInputError: the identity is wanted and can't be told.
     """
-    if training_modules(predict, model_key):
-        # Its results are random or of other statistics: they must not be found again in evaluation mode.
-        own = _identity(predict, model_key, wanted=wanted)
-        return None if own is None else hash_example(("training mode", own)).hex()
-    return _identity(predict, model_key, wanted=wanted)
-
-
-def training_modules(predict: Callable[[Any], Any], model_key: Any = None) -> list[str]:
-    """Return the kinds of layers in training mode that behave otherwise in evaluation mode: dropout, batch norm."""
     owners = [*_modules(predict, _DEEPEST), *(_modules(model_key, 1) if _is_module(model_key) else [])]
-    return sorted({type(part).__name__ for owner in owners for part in owner.modules() if _differs_in_training(part)})
+    own = _identity(predict, model_key, wanted=wanted)
+    if own is not None and _layers_in_training(owners):
+        # Its results are random or of other statistics: they must not be found again in evaluation mode.
+        return hash_example(("training mode", own)).hex()
+    return own
 
 
 def warn_of_training_mode(predict: Callable[[Any], Any]) -> None:
-    """Warn where ``predict`` left a model in training mode, in which it was evaluated then."""
-    if kinds := training_modules(predict):
+    """Warn where the model that ``predict`` is, or names, is in training mode: it was evaluated in that mode then.
+
+    Models that lie deeper, in objects that it names, may be others and cause no warning.
+    """
+    if kinds := _layers_in_training(_modules(inspect.unwrap(predict), 1)):
         warnings.warn(
             f"The model was evaluated in training mode ({', '.join(kinds)}): its results are random or depend on the "
             "batch. Call model.eval() before.",
             stacklevel=3,
         )
+
+
+def _layers_in_training(owners: list[Any]) -> list[str]:
+    """Return the kinds of layers in training mode that behave otherwise in evaluation mode: dropout, batch norm."""
+    return sorted({type(part).__name__ for owner in owners for part in owner.modules() if _differs_in_training(part)})
 
 
 def _differs_in_training(part: Any) -> bool:
