@@ -156,6 +156,8 @@ def test_training_mode_is_told_and_its_results_are_not_those_of_evaluation_mode(
 def test_a_predict_that_switches_the_mode_itself_is_no_cause_to_warn(questions: Any) -> None:
     net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).train()
     fb.evaluate(lambda inputs: net.eval()(torch.as_tensor(inputs)).detach(), questions(10))
+    job = types.SimpleNamespace(trained=torch.nn.Dropout(0.5).train(), scale=2.0)
+    fb.evaluate(lambda inputs: net(torch.as_tensor(inputs)).detach() * job.scale, questions(10))
 
 
 def test_a_model_without_a_defined_value_is_recorded(path: Path) -> None:
