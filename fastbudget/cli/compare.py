@@ -39,7 +39,8 @@ def compare_command(
         str, typer.Argument(help="A predictions file, evals.db:ID, or module:predict.", show_default=False)
     ],
     metric: Annotated[
-        str | None, typer.Option(help="With a value per example, or a column of scores; default: accuracy.")
+        str | None,
+        typer.Option(help="A metric, or a column of scores; default: the baseline's first with values per example."),
     ] = None,
     margin: Annotated[float, typer.Option(help="How much worse is still accepted, in the metric's unit.")] = 0.0,
     alpha: Annotated[float, typer.Option(help="Error probability.")] = 0.05,
@@ -70,7 +71,8 @@ def compare_command(
             _check_approved(stored, as_json=json)
         chosen = [metric] if metric else None
         first = _record(baseline, columns, references, chosen)
-        name = metric or next(iter(first.examples.scores if first.examples else ["accuracy"]))
+        per_example = first.examples.scores if first.examples else {}
+        name = metric or next(iter(per_example or first.values))
         beyond: Generalization | None = None
         if is_function(candidate):
             verdict = _run(compare, first, candidate, data, name, margin, alpha, store, max_seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 from collections.abc import Iterator
@@ -49,8 +50,18 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """Write one JSON document to stdout."""
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    """Write one JSON document to stdout; numbers that JSON hasn't got, NaN and infinities, become null."""
+    sys.stdout.write(json.dumps(_finite(document), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
 
 
 @contextmanager

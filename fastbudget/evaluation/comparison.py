@@ -21,7 +21,7 @@ from ..stats.validation import check_alpha
 from ..store import EvaluationStore, hash_data
 from .example_data import ExampleSet
 from .flip_prediction import FlipRates, flips_from_margins
-from .model_identity import identify_model
+from .model_identity import identify_model, warn_of_training_mode
 from .paired_baseline import BaselineRuns, PairedBaseline, pair_baseline
 from .records import EvaluationProgress, EvaluationRecord
 from .sampling import canonical_order
@@ -155,6 +155,7 @@ def compare(
             if limit_s is not None and next_end_s > limit_s:
                 limit_reached = True
                 break
+    warn_of_training_mode(predict)
     candidate = {
         "data_hash": baseline.data_hash or hash_data(hashes),
         "model_hash": model_hash,
@@ -165,11 +166,16 @@ def compare(
 
 def check_numbers(margin: float, batch_size: int, num_devices: int) -> None:
     """Raise InvalidInputError for numbers out of range."""
-    if not (math.isfinite(margin) and margin >= 0):
-        raise InvalidInputError(f"margin must be a finite number of at least 0, got {margin!r}.")
+    check_margin(margin)
     for name, value in (("batch_size", batch_size), ("num_devices", num_devices)):
         if value < 1:
             raise InvalidInputError(f"{name} must be at least 1, got {value}.")
+
+
+def check_margin(margin: float) -> None:
+    """Raise InvalidInputError for a margin that is no bound."""
+    if not (math.isfinite(margin) and margin >= 0):
+        raise InvalidInputError(f"margin must be a finite number of at least 0, got {margin!r}.")
 
 
 def score_bounds(metric: Metric[Any], name: str, value_range: tuple[float, float] | None) -> tuple[float, float]:

@@ -102,7 +102,8 @@ class ScoreColumn(MeanMetric):
 
     def __init__(self, name: str, scores: npt.NDArray[np.float64]) -> None:
         self.name = name
-        inside = bool(((scores >= 0) & (scores <= 1)).all())
+        given = scores[~np.isnan(scores)]
+        inside = bool(((given >= 0) & (given <= 1)).all())
         self.example_range = (0.0, 1.0) if inside else None  # type: ignore[misc]
 
     @property
@@ -117,10 +118,7 @@ class ScoreColumn(MeanMetric):
 
     def read(self, predictions: Any, references: Any) -> npt.NDArray[np.float64]:
         """Return the scores, float64 [n]."""
-        scores = np.asarray([row[self.name] for row in predictions], np.float64)
-        if np.isnan(scores).any():
-            raise InvalidInputError(f"The column {self.name!r} holds NaN: mend the file, or drop those examples.")
-        return scores
+        return np.asarray([row[self.name] for row in predictions], np.float64)
 
     def _rows(self, batch: Any) -> npt.NDArray[np.float64]:
         return np.asarray(batch)[:, None]

@@ -19,7 +19,7 @@ from ..metrics import Metric, MetricSet, MetricValue
 from ..stats.validation import check_confidence
 from ..store import EvaluationStore, hash_data
 from .evaluation_plan import EvaluationPlan, make_plan
-from .model_identity import identify_model
+from .model_identity import identify_model, warn_of_training_mode
 from .recorded import save_record
 from .records import EvaluationProgress, EvaluationRecord
 from .scoring import KnownResults, Scoring
@@ -129,6 +129,8 @@ def evaluate(
                 break
     if scoring.num_examples == 0:
         raise InvalidInputError("data holds no example to evaluate on.")
+    if scoring.num_examples > scoring.num_cached:
+        warn_of_training_mode(predict)
     population_size = scoring.num_examples if plan.population_size is None else plan.population_size
     data_hashes = plan.data_hashes if plan.data_hashes is not None else scoring.hashes
     if scoring.num_examples < population_size and plan.data_hashes is None:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..metrics import MetricValue
-from ..stats import bootstrap_ratio, wilson_interval
+from ..stats import bootstrap_ratio
+from ..stats.proportions import share_interval
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -31,18 +32,18 @@ def mean_with_interval(
     """
     value = float(scores.mean())
     if population_size is not None and groups is None and is_binary(scores):
-        low, high = wilson_interval(int(scores.sum()), len(scores), confidence, population_size)
+        share = share_interval(int(scores.sum()), len(scores), confidence, population_size)
         return MetricValue(
             value=value,
-            low=low,
-            high=high,
+            low=share.low,
+            high=share.high,
             confidence=confidence,
-            method=f"Wilson, for all {population_size:,} examples (finite population)",
+            method=f"{share.method.partition(',')[0]}, for all {population_size:,} examples (finite population)",
             num_examples=len(scores),
         )
     if groups is None and is_binary(scores):
-        low, high = wilson_interval(int(scores.sum()), len(scores), confidence)
-        method = "Wilson"
+        share = share_interval(int(scores.sum()), len(scores), confidence)
+        low, high, method = share.low, share.high, share.method
     else:
         low, high = bootstrap_ratio(scores, np.ones(len(scores)), groups=groups, confidence=confidence)
         unit = "examples" if groups is None else f"{len(np.unique(groups))} groups of examples"

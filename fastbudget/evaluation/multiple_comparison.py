@@ -22,7 +22,7 @@ from ..store import EvaluationStore
 from .comparison import check_numbers, score_bounds
 from .comparison_table import ComparisonRow, ComparisonTable
 from .example_data import ExampleSet
-from .model_identity import identify_model
+from .model_identity import identify_model, warn_of_training_mode
 from .paired_baseline import pair_baseline
 from .records import EvaluationRecord
 from .sampling import canonical_order
@@ -183,6 +183,8 @@ def compare_many(
             )
         pairs += candidate.pairs
     drawn, reason = _run(examples, population, pairs, candidates, question, batch_size, executor, limit)
+    for function in predicts.values():
+        warn_of_training_mode(function)
     seconds = time.perf_counter() - start
     return ComparisonTable(
         rows=_rows(pairs, alpha, margin),
@@ -242,6 +244,7 @@ def _run(
             assert places is not None
             batch = examples.take(population[places])
             for _, values in candidate.scoring.run(candidate.predict, [batch], executor):
+                question.check(batch, values[question.metric])
                 turned = question.turned(values[question.metric])
                 for pair in candidate.pairs:
                     if pair.test is not None:

@@ -53,7 +53,7 @@ def _examples(store: EvaluationStore, stored: StoredRecord) -> ExampleScores:
 
     scores = {name: column(signature) for name, signature in signatures.items()}
     kept = {name: np.asarray(values, np.float64) for name, values in scores.items() if values is not None}
-    if not kept and len(hashes):
+    if not kept and len(hashes) and not store.columns(stored.model_hash, preprocessing=stored.preprocessing):
         raise InvalidInputError(
             f"{store.path}: the results per example of record {stored.id} are gone; evaluate the model again."
         )

@@ -47,13 +47,15 @@ class KnownResults:
         def column(name: str) -> ExampleValues:
             return store.values(model_hash, name, preprocessing=preprocessing)
 
+        signatures = signatures_of(metrics)
+
         return cls(
             store=store,
             model_hash=model_hash,
             preprocessing=preprocessing,
             predictions=column(PREDICTION),
             margins=column(MARGIN),
-            scores={metric.signature: column(metric.signature) for metric in metrics.values()},
+            scores={signature: column(signature) for signature in signatures.values()},
         )
 
 
@@ -68,7 +70,7 @@ class Scoring:
 
     def __init__(self, metrics: Mapping[str, Metric[Any]], known: KnownResults | None, nan: str, confidence: float):
         self._metrics = dict(metrics)
-        self.signatures = {name: metric.signature for name, metric in metrics.items()}
+        self.signatures = signatures_of(metrics)
         self._known = known
         self._nan = nan
         self._confidence = confidence
@@ -136,7 +138,7 @@ class Scoring:
             placed = [(np.searchsorted(rows, where), what) for where, what in parts]
             given = self._without_nan(merged(len(rows), placed), batch, rows)
             references = batch.references if len(rows) == count else take_rows(batch.references, rows.tolist(), count)
-            scores = self._score(given, references, rows, count)
+            scores = self._score(given, references, batch, rows)
             margins = top_two_gap(given)
         else:
             margins = None
@@ -147,17 +149,34 @@ class Scoring:
         self.num_cached += len(stored)
         return scores
 
-    def _score(self, predictions: Any, references: Any, rows: Rows, count: int) -> dict[str, FloatArray]:
+    def _score(self, predictions: Any, references: Any, batch: Batch, rows: Rows) -> dict[str, FloatArray]:
         if self._whole is not None:
             self._states = self._whole.update(self._states, predictions, references)
         scores = {}
         for name, metric in self._metrics.items():
             values = _per_example(metric, predictions, references)
             if values is not None:
-                filled = np.full(count, np.nan)
-                filled[rows] = values
+                filled = np.full(len(batch), np.nan)
+                filled[rows] = self._numbers(name, values, batch.indices[rows]) if metric.is_mean else values
                 scores[name] = filled
         return scores
+
+    def _numbers(self, name: str, values: FloatArray, indices: Rows) -> FloatArray:
+        """Return scores without NaN, which would make the whole mean one."""
+        missing = np.isnan(values)
+        if not missing.any():
+            return values
+        where = f"{name} of example {indices[missing][0]} (and {missing.sum() - 1} more of its batch) is NaN"
+        if self._nan == "error":
+            raise InvalidInputError(
+                f"{where}. Find out why there is no number, or pass nan='wrong' to count such examples as wrong and "
+                "have them reported."
+            )
+        metric = self._metrics[name]
+        if metric.example_range is None:
+            raise InvalidInputError(f"{where}, and {name} has no bounds: there is no worst value to count it as.")
+        self.num_nan += int(missing.sum())
+        return np.where(missing, metric.example_range[0 if metric.higher_is_better else 1], values)
 
     def _fill_from_store(self, batch: Batch, scores: dict[str, FloatArray], predicted: Rows) -> None:
         """Take the scores of the examples without a prediction from the store."""
@@ -285,6 +304,18 @@ class Scoring:
             for name, value in self._whole.interval(self._states, self._confidence, by_group).items():
                 found[name] = value if population_size is None else of_finite_population(value, population_size)
         return {name: found[name] for name in self._metrics}
+
+
+def signatures_of(metrics: Mapping[str, Metric[Any]]) -> dict[str, str]:
+    """Return the signatures that results are kept under, by name.
+
+    BLEU's and chrF's grow by what they have read (the number of references), which belongs to the examples' content:
+    the key is that of a metric that has read nothing, before an evaluation and after it.
+    """
+    for metric in metrics.values():
+        if not metric.is_mean:
+            metric.init()
+    return {name: metric.signature for name, metric in metrics.items()}
 
 
 def groups_of(groups: npt.ArrayLike, indices: Rows) -> npt.NDArray[np.int64]:

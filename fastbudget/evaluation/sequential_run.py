@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..core.errors import InvalidInputError
 from ..core.interval import Interval
 from ..metrics import MetricValue
 from ..stats import SequentialPairedTest
@@ -41,6 +42,16 @@ class Question:
     def turned(self, scores: FloatArray) -> FloatArray:
         """Return scores so that more is better."""
         return scores if self.higher_is_better else -scores
+
+    def check(self, batch: Batch, scores: FloatArray) -> None:
+        """Raise InvalidInputError for a score outside the bounds, on which the test's validity rests."""
+        low, high = self.bounds
+        outside = np.flatnonzero((scores < low - 1e-9) | (scores > high + 1e-9))
+        if len(outside):
+            raise InvalidInputError(
+                f"{self.metric} of example {batch.indices[outside[0]]} is {scores[outside[0]]:g}, outside its bounds "
+                f"[{low:g}, {high:g}]: give value_range=(low, high) that no example's value can leave."
+            )
 
     def equal_without_running(self, population_size: int) -> Verdict:
         """Return the verdict on a candidate whose content is the baseline's."""
@@ -124,6 +135,7 @@ class SequentialRun:
 
     def tell(self, batch: Batch, scores: FloatArray) -> None:
         """Take the candidate's scores of a batch."""
+        self._question.check(batch, scores)
         places = self._place_of[batch.indices]
         values = self._question.turned(scores)
         if not self._takes_scores:

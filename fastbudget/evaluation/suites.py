@@ -59,7 +59,8 @@ class SuiteRecord:
     Attributes:
         tasks: By name, in the order given.
         macro: By metric: the mean over the tasks that have it, all counting alike.
-        micro: By metric that is a mean over examples: the mean over all examples of the tasks that have it.
+        micro: By metric that is a mean over examples: the mean over all examples of the tasks that have it, estimated
+            where a task's tier draws a sample.
         failed: The error of each task that has no result, by name. Aggregates are then empty: a mean of the rest would
             be another quantity.
         seconds: Wall time.
@@ -123,9 +124,11 @@ def evaluate_suite(
     micro: dict[str, ConfidenceInterval] = {}
     if not failed:
         for metric in dict.fromkeys(name for record in records.values() for name in record.values):
-            found = [record.values[metric] for record in records.values() if metric in record.values]
+            having = [record for record in records.values() if metric in record.values]
+            found = [record.values[metric] for record in having]
             means, ses = [value.value for value in found], [standard_error(value) for value in found]
-            sizes = [value.num_examples for value in found]
+            # A task counts by its examples, however few of them its tier drew.
+            sizes = [record.population_size or record.num_examples for record in having]
             macro[metric] = mean_of_groups(means, ses, sizes, average="macro", confidence=confidence)
             if all(_is_mean(metric, task) for task in tasks if metric in records[task.name].values):
                 micro[metric] = mean_of_groups(means, ses, sizes, average="micro", confidence=confidence)

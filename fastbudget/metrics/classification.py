@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InvalidInputError, one_of
-from ..stats import bootstrap_counts, wilson_interval
+from ..stats import bootstrap_counts
+from ..stats.proportions import share_interval
 from ._native import Counts
 from .confusion_resampling import ResampledConfusion
 from .label_counts import (
@@ -176,14 +177,21 @@ class Accuracy(LabelMetric):
     def interval(
         self, state: LabelCounts | Counts, confidence: float = 0.95, groups: npt.NDArray[np.int64] | None = None
     ) -> MetricValue:
-        """Return the accuracy with Wilson's interval."""
+        """Return the accuracy with Wilson's interval, or Clopper and Pearson's where all or none are right."""
         if groups is not None:
             return super().interval(state, confidence, groups)
         state = LabelCounts.of(state)
         value = self.result(state)
         total = len(state.rows()) if state.multilabel else int(state.confusion().sum())
-        low, high = wilson_interval(round(value * total), total, confidence)
-        return MetricValue(value=value, low=low, high=high, confidence=confidence, method="Wilson", num_examples=total)
+        share = share_interval(round(value * total), total, confidence)
+        return MetricValue(
+            value=value,
+            low=share.low,
+            high=share.high,
+            confidence=confidence,
+            method=share.method,
+            num_examples=total,
+        )
 
     def per_example(self, predictions: Any, references: Any) -> FloatArray:
         """Return 1 where the prediction is right and 0 where it isn't, float64 [n]."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.errors import InvalidInputError
-from ..stats import wilson_interval
+from ..stats.proportions import share_interval
 from .example_rows import ExampleRows
 from .metric_protocol import BatchMetric, FloatArray, MetricValue
 from .resampling import resampled_rows_interval, resampled_sums_interval
@@ -120,13 +120,13 @@ class MeanMetric(SumMetric):
         rows = self._some(state.rows())
         if groups is not None or self.example_range != (0.0, 1.0) or not np.isin(rows, (0.0, 1.0)).all():
             return super().interval(state, confidence, groups)
-        low, high = wilson_interval(int(rows.sum()), len(rows), confidence)
+        share = share_interval(int(rows.sum()), len(rows), confidence)
         return MetricValue(
             value=self._from_rows(rows),
-            low=low,
-            high=high,
+            low=share.low,
+            high=share.high,
             confidence=confidence,
-            method="Wilson",
+            method=share.method,
             num_examples=len(rows),
         )
 

@@ -94,6 +94,14 @@ def clopper_pearson_interval(
     )
 
 
+def share_interval(
+    successes: int, n: int, confidence: float = 0.95, population: int | None = None
+) -> ConfidenceInterval:
+    """Return Wilson's interval, and at 0 and n, where it is too narrow, Clopper and Pearson's; arguments are theirs."""
+    exact = successes in (0, n)
+    return (clopper_pearson_interval if exact else wilson_interval)(successes, n, confidence, population)
+
+
 def _fewest(successes: int, n: int, population: int, tail: float) -> int:
     """Return the fewest successes in the population that make so many in the sample likelier than ``tail``."""
     low, high = successes, population - (n - successes)

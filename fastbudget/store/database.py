@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,17 +64,37 @@ def open_database(path: Path) -> sqlite3.Connection:
     if not start and not path.parent.is_dir():
         raise EvaluationStoreError(f"{path} can't be made: there is no directory {path.parent}.")
     with reported(path):
-        connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        writable = not start or (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK))
+        connection = sqlite3.connect(
+            path if writable else _read_only(path),
+            timeout=BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=not writable,
+        )
         try:
-            _prepare(connection, path)
+            _prepare(connection, path, writable=writable)
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _read_only(path: Path) -> str:
+    """Return the address of a file in an archive, say, where SQLite can't make the files that WAL needs beside it."""
+    written_elsewhere = path.with_name(f"{path.name}-wal").exists()
+    return f"{path.resolve().as_uri()}?mode=ro{'' if written_elsewhere else '&immutable=1'}"
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, writable: bool) -> None:
     _check_owner(connection, path)
+    if not writable:
+        if _version(connection) < len(MIGRATIONS):
+            raise EvaluationStoreError(
+                f"{path} has the older schema version {_version(connection)} and can't be brought up to date: it or "
+                "its directory can't be written. Copy it to where it can."
+            )
+        return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")  # with WAL: whole after any crash
     connection.execute("PRAGMA foreign_keys = ON")
@@ -124,6 +145,8 @@ def reported(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         reason = str(error)
+        if "readonly" in reason:
+            reason = "it or its directory can't be written; copy it to where it can, or give another path"
         if "locked" in reason:
             reason = f"other processes kept it locked for {BUSY_S:.0f} s"
         raise EvaluationStoreError(f"{path}: the evaluation store can't be used: {reason}.") from error

@@ -129,7 +129,13 @@ class EvaluationStore:
             return ExampleValues(hashes=np.zeros((0, HASH_BYTES), np.uint8), values=np.zeros(0))
         hashes = np.frombuffer(b"".join(row[0] for row in rows), np.uint8).reshape(-1, HASH_BYTES)
         what = f"{self.path}, column {column!r} of model {model_hash}"
-        return unique_examples(hashes, _joined(found), what=what, tolerance=self.tolerance)
+        try:
+            return unique_examples(hashes, _joined(found), what=what, tolerance=self.tolerance)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{error} Once that is mended, EvaluationStore({str(self.path)!r}).forget({model_hash!r}"
+                f"{f', preprocessing={preprocessing!r}' if preprocessing else ''}) makes room for new results."
+            ) from None
 
     def columns(self, model_hash: str, *, preprocessing: str = "") -> dict[str, int]:
         """Return the columns known for a model and how many values each has; an example written twice counts twice."""
@@ -192,14 +198,14 @@ class EvaluationStore:
         """Record an evaluation, as a draft; returns its id.
 
         Args:
-            document: JSON: values, intervals, seconds.
+            document: JSON: values, intervals, seconds. Values that are NaN or infinite are kept as such.
             model_hash: From `hash_model`.
             data: uint8 [N, 16], the content of the whole data set, repeated examples repeated.
             scored: uint8 [n, 16], what was scored of it; None: all.
             name: What people call the model.
             preprocessing: Fingerprint.
         """
-        data_hash, text = hash_data(data), json.dumps(document, allow_nan=False)
+        data_hash, text = hash_data(data), json.dumps(document)
         with self._lock, reported(self.path):
             connection = self._open()
             with transaction(connection):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import fastbudget as fb
 from fastbudget.cli.main import app
 
 runner = CliRunner()
@@ -132,6 +133,53 @@ def test_comparing_files(tmp_path: Path) -> None:
     assert run_json("compare", main, main)["decision"] == "equal"
     other = write(tmp_path / "c.csv", range(20), count=199)
     assert "different data sets" in run("compare", main, other, code=2).stderr
+
+
+def test_metrics_of_the_whole_set_are_compared_as_such(tmp_path: Path) -> None:
+    """The mean of single sentences' BLEU isn't BLEU; macro-F1 has no values of single examples."""
+    texts = ["the cat sat on the mat today", "a dog ran in the park", "birds fly high in the blue sky"] * 10
+    good, bad = ([text if index % k else "nothing alike" for index, text in enumerate(texts)] for k in (7, 3))
+    for name, predictions in (("good", good), ("bad", bad)):
+        rows = [
+            {"id": i, "prediction": p, "reference": t} for i, (p, t) in enumerate(zip(predictions, texts, strict=True))
+        ]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    paths = [str(tmp_path / f"{name}.jsonl") for name in ("good", "bad")]
+    result = runner.invoke(app, ["compare", *paths, "--metric", "bleu", "--json"])
+    report = json.loads(result.stdout)
+    truth = fb.metrics.get("bleu")
+    assert result.exit_code == 4 and report["decision"] == "worse"
+    assert report["difference"]["mid"] == pytest.approx(truth(bad, texts) - truth(good, texts))
+    beyond = report["generalization"]
+    assert beyond["low"] < report["difference"]["mid"] < beyond["high"] and 0 < beyond["p_value"] < 1
+    assert "approximate" in beyond["method"]
+
+    labels = [str(write(tmp_path / f"{name}.csv", wrong)) for name, wrong in (("a", range(0)), ("b", range(40)))]
+    result = runner.invoke(app, ["compare", *labels, "--metric", "f1_macro", "--json"])
+    assert result.exit_code == 4 and json.loads(result.stdout)["difference"]["mid"] == pytest.approx(-0.2, abs=0.01)
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    path = tmp_path / "constant.csv"
+    path.write_text("id,prediction,label\n" + "\n".join(f"{i},1.5,{i}" for i in range(10)))
+    result = runner.invoke(app, ["eval", str(path), "--metric", "pearson", "--json"])
+    assert result.exit_code == 0 and json.loads(result.stdout, parse_constant=pytest.fail)["pearson"]["value"] is None
+
+
+def test_nan_scores_of_a_file_are_refused_or_counted_as_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "scores.csv"
+    path.write_text("id,score\n1,0.5\n2,nan\n3,1\n")
+    result = runner.invoke(app, ["eval", str(path)])
+    assert result.exit_code == 2 and "NaN" in result.stderr and "example 1" in result.stderr
+    report = json.loads(runner.invoke(app, ["eval", str(path), "--nan", "wrong", "--json"]).stdout)
+    assert report["score"]["value"] == 0.5 and report["num_nan"] == 1 and report["num_examples"] == 3
+
+
+@pytest.mark.parametrize("options", [("--margin", "nan"), ("--margin=-1",), ("--alpha", "2"), ("--alpha", "nan")])
+def test_a_gate_without_a_bound_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    paths = [str(write(tmp_path / f"{name}.csv", wrong)) for name, wrong in (("a", range(0)), ("b", range(40)))]
+    result = runner.invoke(app, ["compare", *paths, *options])
+    assert result.exit_code == 2 and options[0].partition("=")[0].strip("-") in result.stderr
 
 
 def test_a_gate_with_an_approved_record(models: str) -> None:

@@ -154,3 +154,22 @@ def test_progress_is_told(tensors: tuple[torch.Tensor, torch.Tensor]) -> None:
 def test_errors(data: Any, metrics: Any, message: str) -> None:
     with pytest.raises(fb.InvalidInputError, match=message):
         fb.evaluate(classify, data, metrics)
+
+
+@pytest.mark.parametrize(("right", "low", "high"), [(30, 0.8842967, 1.0), (0, 0.0, 0.1157033)])
+def test_all_or_none_of_thirty_right_is_not_certainty(right: int, low: float, high: float) -> None:
+    data = [(index, int(index < right)) for index in range(30)]
+    record = fb.evaluate(lambda inputs: np.ones(len(inputs), int), data)
+    assert (record["accuracy"].low, record["accuracy"].high) == pytest.approx((low, high), abs=1e-7)
+    alone = fb.metrics.get("accuracy")
+    interval = alone.interval(alone.update(alone.init(), np.ones(30, int), (np.arange(30) < right).astype(int)))
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=1e-7)
+
+
+def test_a_score_outside_the_bounds_names_the_example() -> None:
+    data = [(float(index % 7), float(index % 7)) for index in range(50)]
+    baseline = fb.evaluate(lambda inputs: np.asarray(inputs) + 0.5, data, ["mae"])
+    wild = lambda inputs: np.asarray(inputs) + 5.0  # noqa: E731
+    for compare in (fb.compare, fb.compare_many):
+        with pytest.raises(fb.InvalidInputError, match=r"mae of example \d+ is 5, outside its bounds \[0, 1\]"):
+            compare(baseline, wild, data, "mae", value_range=(0, 1))

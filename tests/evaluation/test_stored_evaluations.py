@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,87 @@ def test_what_predict_does_counts_too(questions: Any, path: Path) -> None:
     assert fb.evaluate(scaled(1.0), data, store=path).num_cached == 40
     examples = [(torch.from_numpy(inputs), reference) for inputs, reference in data]
     assert fb.evaluate(net, examples, store=path).model_hash == fb.store.hash_model(net)
+
+
+def test_weights_in_another_module_or_class_count_too(questions: Any, path: Path) -> None:
+    library = types.ModuleType("my_models")
+    library.net, library.number = small_net(), 1  # type: ignore[attr-defined]
+    table = {0.0: 1.0}
+    known = table.get
+
+    class Settings:
+        threshold = 0.5
+
+    @torch.no_grad()
+    def predict(inputs: Any) -> Any:
+        return library.net(torch.as_tensor(inputs)) * Settings.threshold + known(0.0, 0.0)
+
+    data = questions(40)
+    baseline = fb.evaluate(predict, data, store=path)
+    library.number = 2  # type: ignore[attr-defined]
+    assert fb.evaluate(predict, data, store=path).num_cached == 40
+    hashes = {baseline.model_hash}
+    for change in (
+        lambda: library.net.weight.data.neg_(),
+        lambda: setattr(Settings, "threshold", 0.25),
+        lambda: table.update({0.0: 2.0}),
+    ):
+        change()
+        record = fb.evaluate(predict, data, store=path)
+        assert record.num_cached == 0
+        hashes.add(record.model_hash)
+    assert len(hashes) == 4
+    assert fb.compare(baseline, predict, data).num_predicted > 0
+
+
+def test_training_mode_is_told_and_its_results_are_not_those_of_evaluation_mode(questions: Any, path: Path) -> None:
+    data = [(torch.from_numpy(inputs), reference) for inputs, reference in questions(40)]
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 3)).train()
+    with pytest.warns(UserWarning, match=r"training mode \(Dropout\)"):
+        baseline = fb.evaluate(net, data, store=path)
+    assert fb.evaluate(net.eval(), data, store=path).num_cached == 0
+    assert fb.compare(baseline, net, data).num_predicted > 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_predict_that_switches_the_mode_itself_is_no_cause_to_warn(questions: Any) -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3)).train()
+    fb.evaluate(lambda inputs: net.eval()(torch.as_tensor(inputs)).detach(), questions(10))
+    job = types.SimpleNamespace(trained=torch.nn.Dropout(0.5).train(), scale=2.0)
+    fb.evaluate(lambda inputs: net(torch.as_tensor(inputs)).detach() * job.scale, questions(10))
+
+
+def test_a_model_without_a_defined_value_is_recorded(path: Path) -> None:
+    data = [(float(index), float(index % 3)) for index in range(30)]
+    record = fb.evaluate(lambda inputs: np.zeros(len(inputs)), data, ["pearson"], store=path, model_key="constant")
+    with fb.EvaluationStore(path) as store:
+        assert record.store_id is not None
+        assert np.isnan(read_record(store, record.store_id)["pearson"].value) and np.isnan(record["pearson"].value)
+
+
+def test_a_record_of_a_metric_of_the_whole_set_comes_back(questions: Any, answers: Any, path: Path) -> None:
+    data = questions(40)
+    record = fb.evaluate(answers(data, range(10)), data, ["f1_macro"], store=path, model_key="m")
+    with fb.EvaluationStore(path) as store:
+        assert record.store_id is not None
+        back = read_record(store, record.store_id)
+        assert back == record and back.examples is not None and back.examples.scores == {}
+
+
+def test_a_metric_that_has_read_texts_keeps_its_key(path: Path) -> None:
+    data = [(text, [text, "another reference of it"]) for text in ("the cat sat on the mat", "a dog ran in the park")]
+    metric = fb.metrics.get("bleu")
+    records = [
+        fb.evaluate(lambda inputs: list(inputs), data, [metric], store=path, model_key="m", collate=list)
+        for _ in range(2)
+    ]
+    assert records[0].examples.signatures == records[1].examples.signatures  # type: ignore[union-attr]
+    with fb.EvaluationStore(path) as store:
+        columns = store.columns(str(records[0].model_hash))
+    assert [name for name in columns if name.startswith("nrefs")] == [
+        "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    ]
+    assert "nrefs:2" in metric.signature
 
 
 def test_a_model_that_cannot_be_told_needs_a_key(questions: Any, path: Path) -> None:

@@ -41,6 +41,13 @@ def test_tasks_and_aggregates_in_one_call():
     json.dumps(suite.to_json(), allow_nan=False)
 
 
+def test_micro_counts_examples_of_the_data_not_of_the_samples():
+    suite = evaluate_suite(predict, TASKS, tier=fb.Tier(name="ten", num_examples=10))
+    large, small = suite["large"]["accuracy"], suite["small"]["accuracy"]
+    assert large.num_examples == small.num_examples == 10
+    assert suite.micro["accuracy"].value == pytest.approx((1000 * large.value + 10 * small.value) / 1010)
+
+
 def test_tasks_run_side_by_side_with_the_same_results():
     with ThreadPoolExecutor(2) as executor:
         side_by_side = evaluate_suite(predict, TASKS, executor=executor)

@@ -264,3 +264,16 @@ def test_records_and_their_sign_offs(store: EvaluationStore) -> None:
         store.record(99)
     with pytest.raises(fb.InvalidInputError, match="holds no record 99"):
         store.scored_examples(99)
+
+
+def test_a_store_that_cannot_be_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a b#1.db"
+    hashes = hash_examples(range(3))
+    with EvaluationStore(path) as store:
+        store.add("m", hashes, {"accuracy": np.ones(3)})
+    monkeypatch.setattr("fastbudget.store.database.os.access", lambda *_: False)  # root may write anything
+    with EvaluationStore(path) as archived:
+        assert len(archived.values("m", "accuracy")) == 3
+        with pytest.raises(fb.EvaluationStoreError, match="can't be written"):
+            archived.add("m", hashes, {"accuracy": np.ones(3)})
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
