@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import count, islice
 
 import numpy as np
 import pytest
@@ -35,12 +37,72 @@ def test_the_reference_gives_the_known_answers() -> None:
     assert philox((ones,) * 4, (ones, ones)) == [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]
 
 
-def test_resamples_are_the_references() -> None:
-    n, seed, stream = 150, (7 << 32) + 5, 3
-    drawn = _C.bootstrap_indices(np.empty((n, 0)), np.array([0, n]), stream, 1, seed)[0]
-    words = [[philox((block * 16 + lane, stream, 0, 2), (5, 7)) for lane in range(16)] for block in range(3)]
-    numbers = [words[i // 64][i % 16][i % 64 // 16] for i in range(n)]
-    assert drawn.tolist() == [number * n >> 32 for number in numbers]
+def numbers_of(seed: int, stream: int, purpose: int) -> Iterator[int]:
+    """The 32-bit numbers of a stream: blocks of 16 counters, the first word of each, then the second, ..."""
+    key = (seed & 0xFFFFFFFF, seed >> 32)
+    for block in count():
+        words = [philox((block * 16 + lane, stream, 0, purpose), key) for lane in range(16)]
+        yield from (words[lane][word] for word in range(4) for lane in range(16))
+
+
+def reference_counts(n: int, seed: int, stream: int) -> list[int]:
+    """Poisson counts of a rate below one, retried while they sum to more than n, then single draws up to n."""
+    bits, singles = numbers_of(seed, stream, 2), numbers_of(seed, stream, 4)
+    rate = max(0.0, 1 - 2.5 / math.sqrt(n))
+    cells = [65536 * math.exp(-rate) * rate**k / math.factorial(k) for k in range(40)]
+    whole = [math.floor(share) if k < 8 else 0 for k, share in enumerate(cells)]
+
+    def poisson(number: int) -> int:
+        cell = (number + 32768) % 65536  # numbers are signed
+        for k, size in enumerate(whole):
+            if cell < size:
+                return k
+            cell -= size
+        uniform = (((next(singles) << 32) | next(singles)) >> 11) / 2**53 * (65536 - sum(whole))
+        for k, size in enumerate(whole):
+            if uniform < cells[k] - size:
+                return k
+            uniform -= cells[k] - size
+        raise AssertionError
+
+    drawn = [n + 1]
+    while rate and sum(drawn) > n:
+        halves = (half for number in islice(bits, -(-n // 128) * 64) for half in (number & 0xFFFF, number >> 16))
+        drawn = [poisson(half) for half in halves][:n]
+    if not rate:
+        drawn = [0] * n
+    while sum(drawn) < n:
+        product = next(singles) * n
+        if product % 2**32 >= 2**32 % n:
+            drawn[product >> 32] += 1
+    return drawn
+
+
+@pytest.mark.parametrize("n", [1, 5, 7, 150, 1000])
+def test_resamples_are_the_references(n: int) -> None:
+    seed, streams = (7 << 32) + 5, 10
+    drawn = _C.bootstrap_indices(np.empty((n, 0)), np.array([0, n]), 0, streams, seed)
+    for stream in range(streams):
+        assert np.bincount(drawn[stream], minlength=n).tolist() == reference_counts(n, seed, stream)
+
+
+@pytest.mark.parametrize("n", [6, 7, 60])
+def test_resamples_are_multinomial(n: int) -> None:
+    # How often a row occurs is Binomial(n, 1 / n), and two rows' counts correlate by -1 / (n - 1).
+    resamples = 100_000
+    drawn = _C.bootstrap_indices(np.empty((n, 0)), np.array([0, n]), 0, resamples, 3)
+    counts = np.bincount((drawn + n * np.arange(resamples)[:, None]).ravel(), minlength=n * resamples).reshape(-1, n)
+    assert (counts.sum(1) == n).all()
+    for row in (0, n // 2, n - 1):
+        seen = np.bincount(counts[:, row], minlength=n + 1)
+        expected = resamples * scipy_stats.binom.pmf(np.arange(n + 1), n, 1 / n)
+        common = expected >= 5
+        seen, expected = (
+            np.append(seen[common], seen[~common].sum()),
+            np.append(expected[common], expected[~common].sum()),
+        )
+        assert scipy_stats.chisquare(seen, expected).pvalue > 1e-4
+    assert np.corrcoef(counts[:, 0], counts[:, 1])[0, 1] == pytest.approx(-1 / (n - 1), abs=4 / math.sqrt(resamples))
 
 
 @pytest.mark.parametrize("columns", [1, 3])

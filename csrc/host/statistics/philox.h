@@ -4,9 +4,10 @@
 
 #include <cstdint>
 
-// AVX2 where the machine has it, chosen when the program is loaded.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define FASTBUDGET_VECTORIZED __attribute__((target_clones("avx2", "default")))
+// AVX-512 or AVX2 where the machine has it, chosen when the program is loaded.
+#ifdef FASTBUDGET_VECTORIZED
+#elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define FASTBUDGET_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define FASTBUDGET_VECTORIZED
 #endif
@@ -14,7 +15,7 @@
 namespace fastbudget {
 
 // What a stream of numbers is for: each purpose has counters of its own under the same seed.
-enum class Purpose : std::uint32_t { kDrawOrder = 1, kBootstrap = 2, kPicking = 3 };
+enum class Purpose : std::uint32_t { kDrawOrder = 1, kBootstrap = 2, kPicking = 3, kSingleDraws = 4 };
 
 // So many counters are made at a time, in the lanes of vectors.
 inline constexpr int kPhiloxLanes = 16;

@@ -1,148 +1,121 @@
 #include "fastbudget/resampling.h"
 
 #include <algorithm>
-#include <cstring>
+#include <vector>
 
 #include "fastbudget/threads.h"
 #include "philox.h"
+#include "resample_counts.h"
 
 namespace fastbudget {
 namespace {
-
-constexpr int kSums = 8;  // partial sums of one column: independent additions, in an order that never changes
 
 std::int64_t grain_of(const Rows& rows) {
   return std::max<std::int64_t>(1, 100'000 / std::max<std::int64_t>(1, rows.count));
 }
 
-inline std::int64_t row_of(std::uint32_t number, std::int64_t count) {
-  return static_cast<std::int64_t>((std::uint64_t{number} * static_cast<std::uint64_t>(count)) >> 32);
-}
+// So many resamples and rows are summed at a time: their counts and a column of the rows stay in the nearest cache.
+constexpr int kTogether = 4;
+constexpr std::int64_t kTile = 1024;
 
-// One column, one stratum. `counter` is where its numbers begin in the stream.
+// Four numbers anywhere in memory, in one register.
+typedef double Four __attribute__((vector_size(32), aligned(8), may_alias));
+constexpr int kFour = 4;
+
+inline const Four& four(const double* values) { return *reinterpret_cast<const Four*>(values); }
+
+// Adds to sums[r stride] the products of one column of a tile with the counts of resample r. The order of the additions
+// never changes; even and odd vectors have sums of their own, so that additions needn't wait for each other.
 FASTBUDGET_VECTORIZED
-double sum_of_draws(const double* values, std::int64_t count, std::uint64_t seed, std::uint64_t stream,
-                    std::uint32_t counter) {
-  double sums[kSums] = {};
-  std::uint32_t numbers[kPhiloxNumbers];
-  std::int64_t drawn = 0;
-  for (; drawn + kPhiloxNumbers <= count; drawn += kPhiloxNumbers, counter += kPhiloxLanes) {
-    philox_numbers(seed, Purpose::kBootstrap, stream, counter, numbers);
-    for (int i = 0; i < kPhiloxNumbers; i += kSums) {
-      for (int k = 0; k < kSums; ++k) sums[k] += values[row_of(numbers[i + k], count)];
+void add_products(const double* values, const double (*counts)[kTile], std::int64_t rows, double* sums,
+                  std::int64_t stride) {
+  Four even[kTogether] = {}, odd[kTogether] = {};
+  std::int64_t i = 0;
+  for (; i + 2 * kFour <= rows; i += 2 * kFour) {
+    for (int r = 0; r < kTogether; ++r) {
+      even[r] += four(values + i) * four(counts[r] + i);
+      odd[r] += four(values + i + kFour) * four(counts[r] + i + kFour);
     }
   }
-  if (drawn < count) {
-    philox_numbers(seed, Purpose::kBootstrap, stream, counter, numbers);
-    for (int i = 0; drawn < count; ++i, ++drawn) sums[i % kSums] += values[row_of(numbers[i], count)];
+  for (int r = 0; r < kTogether; ++r) {
+    const Four sum = even[r] + odd[r];
+    double rest = 0;
+    for (std::int64_t k = i; k < rows; ++k) rest += values[k] * counts[r][k];
+    sums[r * stride] += ((sum[0] + sum[2]) + (sum[1] + sum[3])) + rest;
   }
-  return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-}
-
-// Four columns in one register.
-typedef double FourColumns __attribute__((vector_size(32)));
-
-template <int V>
-__attribute__((always_inline)) inline void add_row(const double* values, FourColumns* sums) {
-  for (int v = 0; v < V; ++v) {
-    FourColumns loaded;
-    std::memcpy(&loaded, values + 4 * v, sizeof loaded);  // a load that needs no alignment
-    sums[v] += loaded;
-  }
-}
-
-// Adds 4 V columns of the rows to the sums, which stay in registers meanwhile; every other row has sums of its own, so
-// that additions needn't wait for each other.
-template <int V>
-__attribute__((always_inline)) inline void add_vectors(const double* data, std::int64_t columns,
-                                                       const std::int64_t* rows, int count, double* sums) {
-  FourColumns even[V] = {}, odd[V] = {};
-  int i = 0;
-  for (; i + 2 <= count; i += 2) {
-    add_row<V>(data + rows[i] * columns, even);
-    add_row<V>(data + rows[i + 1] * columns, odd);
-  }
-  if (i < count) add_row<V>(data + rows[i] * columns, even);
-  for (int v = 0; v < V; ++v) even[v] += odd[v];
-  add_row<V>(sums, even);
-  std::memcpy(sums, even, sizeof even);
 }
 
 FASTBUDGET_VECTORIZED
-void add_rows(const double* data, std::int64_t columns, const std::int64_t* rows, int count, double* sums) {
-  std::int64_t c = 0;
-  for (; c + 16 <= columns; c += 16) add_vectors<4>(data + c, columns, rows, count, sums + c);
-  for (; c + 4 <= columns; c += 4) add_vectors<1>(data + c, columns, rows, count, sums + c);
-  for (; c < columns; ++c) {
-    for (int i = 0; i < count; ++i) sums[c] += data[rows[i] * columns + c];
+void to_doubles(const std::uint8_t* counts, std::int64_t size, double* doubles) {
+  for (std::int64_t i = 0; i < size; ++i) doubles[i] = counts[i];
+}
+
+// How often each row is drawn, resample by resample.
+class Resamples {
+ public:
+  Resamples(const Rows& rows, std::uint64_t seed) : rows_(rows), seed_(seed) {
+    for (std::int64_t s = 0; s < rows.strata; ++s) strata_.emplace_back(rows.starts[s + 1] - rows.starts[s]);
   }
-}
 
-// Rows drawn at once from one stratum of `count`.
-FASTBUDGET_VECTORIZED
-void draw_rows(std::int64_t count, std::uint64_t seed, std::uint64_t stream, std::uint32_t counter,
-               std::int64_t* rows) {
-  std::uint32_t numbers[kPhiloxNumbers];
-  philox_numbers(seed, Purpose::kBootstrap, stream, counter, numbers);
-  for (int i = 0; i < kPhiloxNumbers; ++i) rows[i] = row_of(numbers[i], count);
-}
+  // Room for the counts of one resample.
+  std::size_t room() const { return static_cast<std::size_t>(rows_.count + PoissonCounts::kRows); }
 
-// Calls visit(rows, how many) for the rows drawn from one stratum, some at a time.
-template <typename Visit>
-void visit_draws(std::int64_t count, std::uint64_t seed, std::uint64_t stream, std::uint32_t counter,
-                 const Visit& visit) {
-  std::int64_t rows[kPhiloxNumbers];
-  for (std::int64_t drawn = 0; drawn < count; drawn += kPhiloxNumbers, counter += kPhiloxLanes) {
-    draw_rows(count, seed, stream, counter, rows);
-    visit(rows, static_cast<int>(std::min<std::int64_t>(kPhiloxNumbers, count - drawn)));
+  void draw(std::int64_t resample, std::uint8_t* counts) const {
+    const auto stream = static_cast<std::uint64_t>(resample);
+    NumberStream bits(seed_, Purpose::kBootstrap, stream), singles(seed_, Purpose::kSingleDraws, stream);
+    for (std::int64_t s = 0; s < rows_.strata; ++s) strata_[s].draw(bits, singles, counts + rows_.starts[s]);
   }
-}
 
-// The counters of a stratum begin where those of the strata before it end.
-std::uint32_t counters_used(std::int64_t count) {
-  return static_cast<std::uint32_t>((count + kPhiloxNumbers - 1) / kPhiloxNumbers * kPhiloxLanes);
+ private:
+  const Rows& rows_;
+  std::uint64_t seed_;
+  std::vector<ResampleCounts> strata_;
+};
+
+std::vector<double> transposed(const Rows& rows) {
+  std::vector<double> columns(static_cast<std::size_t>(rows.count * rows.columns));
+  for (std::int64_t i = 0; i < rows.count; ++i) {
+    for (std::int64_t c = 0; c < rows.columns; ++c) columns[c * rows.count + i] = rows.data[i * rows.columns + c];
+  }
+  return columns;
 }
 
 }  // namespace
 
 void bootstrap_sums(const Rows& rows, std::int64_t first, std::int64_t resamples, std::uint64_t seed, int threads,
                     double* sums) {
-  const std::int64_t columns = rows.columns;
-  parallel_for(resamples, grain_of(rows), threads, [&](int, std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      double* sum = sums + r * columns;
-      std::fill(sum, sum + columns, 0.0);
-      const auto stream = static_cast<std::uint64_t>(first + r);
-      std::uint32_t counter = 0;
-      for (std::int64_t s = 0; s < rows.strata; ++s) {
-        const std::int64_t count = rows.starts[s + 1] - rows.starts[s];
-        const double* data = rows.data + rows.starts[s] * columns;
-        if (columns == 1) {
-          sum[0] += sum_of_draws(data, count, seed, stream, counter);
-        } else {
-          visit_draws(count, seed, stream, counter,
-                      [&](const std::int64_t* drawn, int size) { add_rows(data, columns, drawn, size, sum); });
+  const Resamples drawn(rows, seed);
+  const std::vector<double> columns = transposed(rows);
+  const std::int64_t groups = (resamples + kTogether - 1) / kTogether;
+  parallel_for(groups, grain_of(rows), threads, [&](int, std::int64_t begin, std::int64_t end) {
+    std::vector<std::uint8_t> counts(kTogether * drawn.room());
+    double tile_counts[kTogether][kTile];
+    std::vector<double> totals(static_cast<std::size_t>(kTogether * rows.columns));
+    for (std::int64_t group = begin; group < end; ++group) {
+      const std::int64_t r0 = group * kTogether, size = std::min<std::int64_t>(kTogether, resamples - r0);
+      for (std::int64_t r = 0; r < size; ++r) drawn.draw(first + r0 + r, counts.data() + r * drawn.room());
+      std::fill(totals.begin(), totals.end(), 0.0);
+      for (std::int64_t start = 0; start < rows.count; start += kTile) {
+        const std::int64_t tile = std::min(kTile, rows.count - start);
+        for (int r = 0; r < kTogether; ++r) to_doubles(counts.data() + r * drawn.room() + start, tile, tile_counts[r]);
+        for (std::int64_t c = 0; c < rows.columns; ++c) {
+          add_products(columns.data() + c * rows.count + start, tile_counts, tile, totals.data() + c, rows.columns);
         }
-        counter += counters_used(count);
       }
+      std::copy_n(totals.begin(), size * rows.columns, sums + r0 * rows.columns);
     }
   });
 }
 
 void bootstrap_indices(const Rows& rows, std::int64_t first, std::int64_t resamples, std::uint64_t seed, int threads,
                        std::int64_t* indices) {
+  const Resamples drawn(rows, seed);
   parallel_for(resamples, grain_of(rows), threads, [&](int, std::int64_t begin, std::int64_t end) {
+    std::vector<std::uint8_t> counts(drawn.room());
     for (std::int64_t r = begin; r < end; ++r) {
+      drawn.draw(first + r, counts.data());
       std::int64_t* out = indices + r * rows.count;
-      std::uint32_t counter = 0;
-      for (std::int64_t s = 0; s < rows.strata; ++s) {
-        const std::int64_t start = rows.starts[s], count = rows.starts[s + 1] - start;
-        visit_draws(count, seed, static_cast<std::uint64_t>(first + r), counter,
-                    [&](const std::int64_t* drawn, int size) {
-                      for (int i = 0; i < size; ++i) *out++ = start + drawn[i];
-                    });
-        counter += counters_used(count);
-      }
+      for (std::int64_t i = 0; i < rows.count; ++i) out = std::fill_n(out, counts[i], i);
     }
   });
 }

@@ -15,12 +15,11 @@ struct Rows {
 };
 
 // sums[r - first, c]: column sums of resample r in [first, first + resamples): of each stratum as many rows as it has,
-// drawn with replacement. A row is (u * rows) >> 32 for a 32-bit number u, so probabilities are equal up to a relative
-// rows / 2^32. count < 2^31.
+// drawn with replacement, all equally likely. count < 2^31.
 void bootstrap_sums(const Rows& rows, std::int64_t first, std::int64_t resamples, std::uint64_t seed, int threads,
                     double* sums);
 
-// The rows that bootstrap_sums adds up: indices [resamples, count].
+// The rows that bootstrap_sums adds up, in ascending order: indices [resamples, count].
 void bootstrap_indices(const Rows& rows, std::int64_t first, std::int64_t resamples, std::uint64_t seed, int threads,
                        std::int64_t* indices);
 
