@@ -1,7 +1,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
-#include <cstring>
+#include <utility>
 
 #include "domains.h"
 #include "fastbudget/text.h"
@@ -24,11 +24,12 @@ TokenRule rule_of(const std::string& name) {
   throw py::value_error("unknown token rule " + name);
 }
 
+// An array that owns the vector: nothing is copied.
 template <typename T>
-py::array_t<T> to_array(const std::vector<T>& values) {
-  py::array_t<T> array(static_cast<py::ssize_t>(values.size()));
-  if (!values.empty()) std::memcpy(array.mutable_data(), values.data(), values.size() * sizeof(T));
-  return array;
+py::array_t<T> to_array(std::vector<T> values) {
+  auto* owned = new std::vector<T>(std::move(values));
+  const py::capsule owner(owned, [](void* vector) { delete static_cast<std::vector<T>*>(vector); });
+  return py::array_t<T>(static_cast<py::ssize_t>(owned->size()), owned->data(), owner);
 }
 
 void check_offsets(const Offsets& offsets, std::int64_t limit, const char* name) {
@@ -86,7 +87,7 @@ void bind_text(py::module_& module) {
           py::gil_scoped_release release;
           tokenize(views, rule, lowercase, stem, stem_above, threads, &tokens);
         }
-        return py::make_tuple(to_array(tokens.ids), to_array(tokens.offsets), tokens.vocabulary);
+        return py::make_tuple(to_array(std::move(tokens.ids)), to_array(std::move(tokens.offsets)), tokens.vocabulary);
       },
       py::arg("texts"), py::arg("rule"), py::arg("lowercase") = false, py::arg("stem") = false,
       py::arg("stem_above") = 3, py::arg("threads") = 0,

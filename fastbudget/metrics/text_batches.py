@@ -14,7 +14,7 @@ from . import _native
 from ._native import Counts, TokenPairs
 from .metric_protocol import FloatArray
 from .row_metrics import RowMetric
-from .tokenizers import native_rule, prepared
+from .tokenizers import are_ascii, native_rule, prepared
 
 
 def as_list(values: Any, name: str) -> list[Any]:
@@ -43,6 +43,11 @@ def _text(value: Any, place: str) -> str:
                 f"{place} isn't valid Unicode ({error.reason}); decode it with errors='replace'."
             ) from None
     return value
+
+
+def _are_plain(values: list[Any]) -> bool:
+    """Whether all are texts in ASCII, which need no look at each."""
+    return set(map(type, values)) == {str} and are_ascii(values)
 
 
 class TextBatch:
@@ -76,6 +81,8 @@ class TextBatch:
             raise InvalidInputError(
                 f"predictions and references must have the same length, got {len(predicted)} and {len(wanted)}.{hint}"
             )
+        if _are_plain(predicted) and _are_plain(wanted):
+            return cls(predicted, wanted, np.arange(len(wanted) + 1))
         texts = [_text(entry, f"predictions[{i}]") for i, entry in enumerate(predicted)]
         flat: list[str] = []
         first = [0]

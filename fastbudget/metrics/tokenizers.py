@@ -59,7 +59,12 @@ def check_tokenizer(name: str, allowed: tuple[str, ...] = TOKENIZERS) -> str:
 
 def without_spaces(texts: list[str]) -> bool:
     """Whether a text holds a script that is written without spaces."""
-    return any(not text.isascii() and _FIRST_OF_UNSPACED.search(text) for text in texts)
+    return not are_ascii(texts) and any(_FIRST_OF_UNSPACED.search(text) for text in texts if not text.isascii())
+
+
+def are_ascii(texts: list[str]) -> bool:
+    """Whether all texts are ASCII: most are, and then need no more care."""
+    return all(map(str.isascii, texts))
 
 
 def announce(metric: Any, text: str) -> None:
@@ -78,6 +83,8 @@ def native_rule(tokenizer: str) -> tuple[str, bool]:
 
 def prepared(texts: list[str], tokenizer: str) -> list[str]:
     """Return texts of which the native rule makes the tokenizer's tokens."""
+    if tokenizer in ("auto", "rouge_score") and are_ascii(texts):
+        return texts
     if tokenizer == "auto":
         return [text if text.isascii() else spaced(text) for text in texts]
     if tokenizer == "rouge_score":

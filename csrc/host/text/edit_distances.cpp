@@ -18,6 +18,46 @@ struct Scratch {
   std::vector<Vertical> columns;
 };
 
+// The changes of the last row's cells, from one column of the table to the next.
+struct Horizontal {
+  std::uint64_t positive, negative;
+};
+
+// 64 cells of a column: takes the change above them and returns that of the 64 (each bit one cell).
+inline Horizontal next_column(std::uint64_t mask, Vertical& v, std::uint64_t& carry_positive,
+                              std::uint64_t& carry_negative) {
+  const std::uint64_t x = mask | carry_negative;
+  const std::uint64_t diagonal = (((x & v.positive) + v.positive) ^ v.positive) | x | v.negative;
+  const Horizontal change{v.negative | ~(diagonal | v.positive), diagonal & v.positive};
+  const std::uint64_t positive = change.positive << 1 | carry_positive;
+  const std::uint64_t negative = change.negative << 1 | carry_negative;
+  carry_positive = change.positive >> 63;
+  carry_negative = change.negative >> 63;
+  v.positive = negative | ~(diagonal | positive);
+  v.negative = positive & diagonal;
+  return change;
+}
+
+// Distance to the pattern that the masks hold. W > 0: its number of words, so that a column stays in registers.
+template <int W>
+std::int64_t distance_to_pattern(const text::PositionMasks& masks, std::int64_t m, const std::int32_t* b,
+                                 std::int64_t n, Vertical* column) {
+  const std::int64_t words = W > 0 ? W : masks.words();
+  const int last = static_cast<int>((m - 1) % 64);
+  Vertical own[W > 0 ? W : 1];
+  Vertical* v = W > 0 ? own : column;
+  std::int64_t result = m;
+  for (std::int64_t j = 0; j < n; ++j) {
+    const std::uint64_t* mask = masks.of(b[j]);
+    std::uint64_t carry_positive = 1, carry_negative = 0;
+    Horizontal change{};
+    for (std::int64_t w = 0; w < words; ++w) change = next_column(mask[w], v[w], carry_positive, carry_negative);
+    result +=
+        static_cast<std::int64_t>(change.positive >> last & 1) - static_cast<std::int64_t>(change.negative >> last & 1);
+  }
+  return result;
+}
+
 // Levenshtein distance, 64 cells of a column of the table at a time. Source: G. Myers, "A fast bit-vector algorithm for
 // approximate string matching based on dynamic programming", J. ACM 46 (1999), in the form of H. Hyyrö (2003).
 std::int64_t distance(const std::int32_t* a, std::int64_t m, const std::int32_t* b, std::int64_t n, Scratch* s) {
@@ -25,29 +65,14 @@ std::int64_t distance(const std::int32_t* a, std::int64_t m, const std::int32_t*
   while (m > 0 && n > 0 && a[m - 1] == b[n - 1]) --m, --n;
   if (m == 0 || n == 0) return m + n;
   s->masks.set(a, m);
-  const std::int64_t words = s->masks.words();
-  s->columns.assign(words, Vertical{});
-  const std::uint64_t last = std::uint64_t{1} << (m - 1) % 64;
-  std::int64_t result = m;
-  for (std::int64_t j = 0; j < n; ++j) {
-    const std::uint64_t* mask = s->masks.of(b[j]);
-    std::uint64_t carry_positive = 1, carry_negative = 0;
-    for (std::int64_t w = 0; w < words; ++w) {
-      Vertical& v = s->columns[w];
-      const std::uint64_t x = (mask ? mask[w] : 0) | carry_negative;
-      const std::uint64_t diagonal = (((x & v.positive) + v.positive) ^ v.positive) | x | v.negative;
-      std::uint64_t positive = v.negative | ~(diagonal | v.positive), negative = diagonal & v.positive;
-      if (w == words - 1) result += (positive & last) ? 1 : (negative & last) ? -1 : 0;
-      const std::uint64_t next_positive = positive >> 63, next_negative = negative >> 63;
-      positive = positive << 1 | carry_positive;
-      negative = negative << 1 | carry_negative;
-      carry_positive = next_positive;
-      carry_negative = next_negative;
-      v.positive = negative | ~(diagonal | positive);
-      v.negative = positive & diagonal;
-    }
+  switch (s->masks.words()) {
+    case 1: return distance_to_pattern<1>(s->masks, m, b, n, nullptr);
+    case 2: return distance_to_pattern<2>(s->masks, m, b, n, nullptr);
+    case 3: return distance_to_pattern<3>(s->masks, m, b, n, nullptr);
+    case 4: return distance_to_pattern<4>(s->masks, m, b, n, nullptr);
+    default: s->columns.assign(s->masks.words(), Vertical{});
   }
-  return result;
+  return distance_to_pattern<0>(s->masks, m, b, n, s->columns.data());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // For bit-parallel algorithms: where each token of a pattern occurs, as bits.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -13,23 +14,29 @@ class PositionMasks {
   void set(const std::int32_t* pattern, std::int64_t length) {
     words_ = (length + 63) / 64;
     names_.reset(length);
-    bits_.clear();
+    small_.fill(-1);
+    bits_.assign(words_, 0);
     for (std::int64_t i = 0; i < length; ++i) {
-      const std::int32_t name = names_[static_cast<std::uint32_t>(pattern[i])];
-      if (static_cast<std::size_t>(name) * words_ == bits_.size()) bits_.resize(bits_.size() + words_, 0);
-      bits_[name * words_ + i / 64] |= std::uint64_t{1} << i % 64;
+      const auto token = static_cast<std::uint32_t>(pattern[i]);
+      const std::int32_t name = names_[token];
+      if (token < small_.size()) small_[token] = name;
+      const std::size_t row = static_cast<std::size_t>(name + 1) * words_;
+      if (row == bits_.size()) bits_.resize(row + words_, 0);
+      bits_[row + i / 64] |= std::uint64_t{1} << i % 64;
     }
   }
-  // words() masks, or null for a token that the pattern lacks.
+  // words() masks; zeros for a token that the pattern lacks.
   const std::uint64_t* of(std::int32_t token) const {
-    const std::int32_t name = names_.find(static_cast<std::uint32_t>(token));
-    return name < 0 ? nullptr : bits_.data() + name * words_;
+    const auto key = static_cast<std::uint32_t>(token);
+    const std::int32_t name = key < small_.size() ? small_[key] : names_.find(key);
+    return bits_.data() + (name + 1) * words_;
   }
   std::int64_t words() const { return words_; }
 
  private:
   Numbering names_;
-  std::vector<std::uint64_t> bits_;
+  std::array<std::int32_t, 128> small_;  // names of small tokens (ASCII letters), which need no look-up
+  std::vector<std::uint64_t> bits_;      // words() for tokens without a name, then for each name
   std::int64_t words_ = 0;
 };
 

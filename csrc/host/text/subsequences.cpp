@@ -24,7 +24,6 @@ std::int64_t common_length(const std::int32_t* a, std::int64_t m, const std::int
   s->row.assign(words, ~std::uint64_t{0});
   for (std::int64_t j = 0; j < n; ++j) {
     const std::uint64_t* mask = s->masks.of(b[j]);
-    if (!mask) continue;
     std::uint64_t carry = 0;
     for (std::int64_t w = 0; w < words; ++w) {
       const std::uint64_t v = s->row[w], u = v & mask[w];

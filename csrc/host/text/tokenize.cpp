@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string>
 
 #include "fastbudget/text.h"
@@ -64,18 +65,54 @@ void split(std::string_view text, TokenRule rule, Emit emit) {
   }
 }
 
-// A code point is its own id.
-void append_code_points(std::string_view text, bool whitespace_too, std::vector<std::int32_t>* ids) {
+std::int32_t code_point(const char* bytes, std::size_t length) {
+  std::int32_t code = static_cast<unsigned char>(bytes[0]);
+  if (length > 1) code &= 0xFF >> (length + 1);
+  for (std::size_t k = 1; k < length; ++k) code = code << 6 | (bytes[k] & 0x3F);
+  return code;
+}
+
+// Calls visit(bytes, length) for each code point.
+template <typename Visit>
+void visit_code_points(std::string_view text, bool whitespace_too, Visit visit) {
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = std::min(text::length_of(text[i]), text.size() - i);
-    if (whitespace_too || !text::whitespace_length(text.substr(i))) {
-      std::int32_t code = static_cast<unsigned char>(text[i]);
-      if (length > 1) code &= 0xFF >> (length + 1);
-      for (std::size_t k = 1; k < length; ++k) code = code << 6 | (text[i + k] & 0x3F);
-      ids->push_back(code);
-    }
+    if (whitespace_too || !text::whitespace_length(text.substr(i))) visit(text.data() + i, length);
     i += length;
   }
+}
+
+// Code points are ids of their own: no vocabulary is gathered.
+void split_into_characters(const std::vector<std::string_view>& texts, bool whitespace_too, int threads,
+                           TokenIds* tokens) {
+  const auto n = static_cast<std::int64_t>(texts.size());
+  tokens->vocabulary = 0x110000;
+  tokens->offsets.assign(n + 1, 0);
+  parallel_for(n, kFewestTexts, threads, [&](int, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t d = begin; d < end; ++d) {
+      std::int64_t count = 0;
+      if (whitespace_too) {  // all bytes but those that continue a code point
+        for (const char c : texts[d]) count += (c & 0xC0) != 0x80;
+      } else {
+        visit_code_points(texts[d], false, [&](const char*, std::size_t) { ++count; });
+      }
+      tokens->offsets[d + 1] = count;
+    }
+  });
+  std::partial_sum(tokens->offsets.begin(), tokens->offsets.end(), tokens->offsets.begin());
+  tokens->ids.resize(tokens->offsets[n]);
+  parallel_for(n, kFewestTexts, threads, [&](int, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t d = begin; d < end; ++d) {
+      std::int32_t* out = tokens->ids.data() + tokens->offsets[d];
+      const std::string_view text = texts[d];
+      if (tokens->offsets[d + 1] - tokens->offsets[d] == static_cast<std::int64_t>(text.size())) {  // ASCII
+        std::copy(text.begin(), text.end(), out);
+      } else {
+        visit_code_points(text, whitespace_too,
+                          [&](const char* bytes, std::size_t length) { *out++ = code_point(bytes, length); });
+      }
+    }
+  });
 }
 
 // Texts that one thread reads, with a vocabulary of their own so that none is locked; its ids are renamed afterwards,
@@ -96,8 +133,10 @@ std::string stemmed(std::string_view token, int stem_above) {
 
 void tokenize(const std::vector<std::string_view>& texts, TokenRule rule, bool lowercase, bool stem, int stem_above,
               int threads, TokenIds* tokens) {
+  if (rule == TokenRule::kCharacters || rule == TokenRule::kInk) {
+    return split_into_characters(texts, rule == TokenRule::kCharacters, threads, tokens);
+  }
   const auto n = static_cast<std::int64_t>(texts.size());
-  const bool by_character = rule == TokenRule::kCharacters || rule == TokenRule::kInk;
   // Few pieces, as each gathers a vocabulary. Ids follow the order of first use, wherever the pieces end.
   const std::int64_t per_piece = std::max(kFewestTexts, n / (2 * max_slots(n, kFewestTexts, threads)) + 1);
   std::vector<TextPiece> pieces((n + per_piece - 1) / per_piece);
@@ -112,11 +151,7 @@ void tokenize(const std::vector<std::string_view>& texts, TokenRule rule, bool l
         for (char& c : lowered) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
         text = lowered;
       }
-      if (by_character) {
-        append_code_points(text, rule == TokenRule::kCharacters, &piece.ids);
-      } else {
-        split(text, rule, [&](std::string_view token) { piece.ids.push_back(piece.vocabulary.id_of(token)); });
-      }
+      split(text, rule, [&](std::string_view token) { piece.ids.push_back(piece.vocabulary.id_of(token)); });
       tokens->offsets[d + 1] = static_cast<std::int64_t>(piece.ids.size());  // within the piece, for now
     }
   });
@@ -136,12 +171,11 @@ void tokenize(const std::vector<std::string_view>& texts, TokenRule rule, bool l
     }
     begins[p + 1] = begins[p] + static_cast<std::int64_t>(pieces[p].ids.size());
   }
-  tokens->vocabulary = by_character ? 0x110000 : stem ? stems.size() : all.size();
+  tokens->vocabulary = stem ? stems.size() : all.size();
   tokens->ids.resize(begins.back());
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     for (std::size_t i = 0; i < pieces[p].ids.size(); ++i) {
-      const std::int32_t id = pieces[p].ids[i];
-      tokens->ids[begins[p] + i] = by_character ? id : renamed[p][id];
+      tokens->ids[begins[p] + i] = renamed[p][pieces[p].ids[i]];
     }
   }
   for (std::int64_t d = 0; d < n; ++d) tokens->offsets[d + 1] += begins[d / per_piece];
