@@ -23,6 +23,8 @@ def to_numpy(values: Any, name: str = "The column") -> npt.NDArray[Any]:
     Raises:
         InvalidInputError: a ragged list, or a column with missing values.
     """
+    if type(values) is np.ndarray:
+        return values
     if is_tensor(values):
         values = values.detach()
         if str(values.dtype) == "torch.bfloat16":  # numpy has no bfloat16

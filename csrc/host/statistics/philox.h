@@ -4,14 +4,6 @@
 
 #include <cstdint>
 
-// AVX-512 or AVX2 where the machine has it, chosen when the program is loaded.
-#ifdef FASTBUDGET_VECTORIZED
-#elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define FASTBUDGET_VECTORIZED __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
-#else
-#define FASTBUDGET_VECTORIZED
-#endif
-
 namespace fastbudget {
 
 // What a stream of numbers is for: each purpose has counters of its own under the same seed.

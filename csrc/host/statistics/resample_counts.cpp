@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../vectorized.h"
+
 namespace fastbudget {
 namespace {
 

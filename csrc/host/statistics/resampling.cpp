@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "../vectorized.h"
 #include "fastbudget/threads.h"
 #include "philox.h"
 #include "resample_counts.h"

@@ -1,7 +1,6 @@
 // For bit-parallel algorithms: where each token of a pattern occurs, as bits.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -14,29 +13,26 @@ class PositionMasks {
   void set(const std::int32_t* pattern, std::int64_t length) {
     words_ = (length + 63) / 64;
     names_.reset(length);
-    small_.fill(-1);
-    bits_.assign(words_, 0);
+    bits_.assign((kSmall + 1) * words_, 0);
     for (std::int64_t i = 0; i < length; ++i) {
       const auto token = static_cast<std::uint32_t>(pattern[i]);
-      const std::int32_t name = names_[token];
-      if (token < small_.size()) small_[token] = name;
-      const std::size_t row = static_cast<std::size_t>(name + 1) * words_;
-      if (row == bits_.size()) bits_.resize(row + words_, 0);
-      bits_[row + i / 64] |= std::uint64_t{1} << i % 64;
+      const std::int64_t row = token < kSmall ? token : kSmall + 1 + names_[token];
+      if (row * words_ == static_cast<std::int64_t>(bits_.size())) bits_.resize((row + 1) * words_, 0);
+      bits_[row * words_ + i / 64] |= std::uint64_t{1} << i % 64;
     }
   }
   // words() masks; zeros for a token that the pattern lacks.
   const std::uint64_t* of(std::int32_t token) const {
     const auto key = static_cast<std::uint32_t>(token);
-    const std::int32_t name = key < small_.size() ? small_[key] : names_.find(key);
-    return bits_.data() + (name + 1) * words_;
+    return bits_.data() + (key < kSmall ? key : kSmall + 1 + names_.find(key)) * words_;
   }
   std::int64_t words() const { return words_; }
 
  private:
+  static constexpr std::int64_t kSmall = 128;  // smaller tokens (ASCII letters) need no look-up
+
   Numbering names_;
-  std::array<std::int32_t, 128> small_;  // names of small tokens (ASCII letters), which need no look-up
-  std::vector<std::uint64_t> bits_;      // words() for tokens without a name, then for each name
+  std::vector<std::uint64_t> bits_;  // rows of words(): small tokens, those without a name, then by name
   std::int64_t words_ = 0;
 };
 
