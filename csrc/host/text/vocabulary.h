@@ -21,7 +21,7 @@ class Vocabulary {
         letters_.insert(letters_.end(), token.begin(), token.end());
         return slot.id;
       }
-      if (slot.hash == hash && (*this)[slot.id] == token) return slot.id;
+      if (slot.hash == hash && equals(slot.id, token)) return slot.id;
     }
   }
   std::string_view operator[](std::int32_t id) const {
@@ -37,18 +37,30 @@ class Vocabulary {
   struct Place {
     std::size_t begin, length;
   };
+  // Of tokens with equal hashes.
+  bool equals(std::int32_t id, std::string_view token) const {
+    if (tokens_[id].length != token.size()) return false;
+    return token.size() <= 8 || (*this)[id] == token;  // the hash of eight bytes or fewer is one to one
+  }
   static std::uint64_t hash_of(std::string_view token) {
     std::uint64_t hash = token.size() * 0x9E3779B97F4A7C15u;
     const char* data = token.data();
     std::size_t left = token.size();
-    for (; left >= 8; left -= 8, data += 8) {
-      std::uint64_t word;
-      std::memcpy(&word, data, 8);
-      hash = mixed(hash ^ word);
+    for (; left >= 8; left -= 8, data += 8) hash = mixed(hash ^ load<std::uint64_t>(data));
+    std::uint64_t word = 0;  // all bytes left, some twice
+    if (left >= 4) {
+      word = std::uint64_t{load<std::uint32_t>(data)} << 32 | load<std::uint32_t>(data + left - 4);
+    } else if (left > 0) {
+      word = load<std::uint8_t>(data) << 16 | load<std::uint8_t>(data + left / 2) << 8 |
+             load<std::uint8_t>(data + left - 1);
     }
-    std::uint64_t word = 0;
-    if (left) std::memcpy(&word, data, left);
     return mixed(hash ^ word);
+  }
+  template <typename T>
+  static T load(const char* data) {
+    T value;
+    std::memcpy(&value, data, sizeof value);
+    return value;
   }
   static std::uint64_t mixed(std::uint64_t value) {
     value *= 0xBF58476D1CE4E5B9u;
