@@ -233,14 +233,17 @@ class Cadence:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return times, counts and the best record's number in the store, for a resumed run with the same store."""
+        """Return times, counts and the records' numbers in the store, for a resumed run with the same store."""
         best = self._incumbent.record
+        measured = [] if self._scratch is not None else list(self._measured.items())
         return {
             "calls": self._calls,
             "train_s": self.train_s,
             "evaluation_s": self.evaluation_s,
             "seconds_per_example": self._seconds_per_example,
             "best": None if best is None or self._scratch is not None else best.store_id,
+            # Weights, call, value and record of each checkpoint evaluated: the contenders.
+            "measured": [[key, call, value, record.store_id] for key, (call, value, record) in measured],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -250,6 +253,10 @@ class Cadence:
         self._seconds_per_example = state["seconds_per_example"]
         if state["best"] is not None:
             self._incumbent.record = read_record(self._store, state["best"])
+        for key, call, value, store_id in state.get("measured", ()):
+            record = read_record(self._store, store_id)
+            self._measured[key] = int(call), float(value), record
+            self._evaluated[key] = record
         self._left_at = self._clock()
 
     def _enter(self) -> None:

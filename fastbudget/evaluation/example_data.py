@@ -159,7 +159,16 @@ class _Rows:
 
 
 def streamed_batches(data: Iterable[Any]) -> Iterator[Batch]:
-    """Yield the batches of a loader as they come."""
+    """Yield the batches of a loader as they come.
+
+    Raises:
+        InvalidInputError: there is nothing to go through, or what comes isn't pairs.
+    """
+    if not isinstance(data, Iterable):
+        raise InvalidInputError(
+            "data must be a re-iterable of batches (inputs, references), or a map-style data set data[i] -> (input, "
+            f"reference) with len(data), got {data!r:.60}."
+        )
     start = 0
     for item in data:
         inputs, references = _batch_pair(item)

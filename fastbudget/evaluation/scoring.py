@@ -20,6 +20,7 @@ from .prediction_calls import PredictionCall, merged, nan_rows, top_two_gap
 from .records import ExampleScores
 
 PREDICTION, MARGIN = "prediction", "margin"
+_COUNTED_WRONG = "nan counted as wrong"
 # Larger predictions (logits per token) aren't kept: their metrics' values per example are.
 _LARGEST_KEPT_BYTES = 4096
 
@@ -36,6 +37,7 @@ class KnownResults:
     preprocessing: str
     predictions: ExampleValues
     margins: ExampleValues
+    counted_wrong: ExampleValues  # examples that had no number, under nan="wrong"
     scores: Mapping[str, ExampleValues]  # by signature
 
     @classmethod
@@ -55,6 +57,7 @@ class KnownResults:
             preprocessing=preprocessing,
             predictions=column(PREDICTION),
             margins=column(MARGIN),
+            counted_wrong=column(_COUNTED_WRONG),
             scores={signature: column(signature) for signature in signatures.values()},
         )
 
@@ -86,6 +89,7 @@ class Scoring:
         self.num_examples = 0
         self.num_cached = 0
         self.num_nan = 0
+        self._counted_wrong = np.zeros(0, bool)  # of the batch at hand
 
     def run(
         self, predict: Callable[[Any], Any], batches: Iterable[Batch], executor: Executor | None
@@ -132,6 +136,7 @@ class Scoring:
                 values = self._known.predictions.values[found[found >= 0]]
                 parts.append((from_store, list(values) if values.dtype == object else values))
         rows = np.sort(np.concatenate([where for where, _ in parts])) if parts else np.zeros(0, np.int64)
+        self._counted_wrong = np.zeros(count, bool)
         scores: dict[str, FloatArray] = {}
         if len(rows):
             # Places among the rows that have predictions; usually all.
@@ -157,16 +162,16 @@ class Scoring:
             values = _per_example(metric, predictions, references)
             if values is not None:
                 filled = np.full(len(batch), np.nan)
-                filled[rows] = self._numbers(name, values, batch.indices[rows]) if metric.is_mean else values
+                filled[rows] = self._numbers(name, values, batch.indices, rows) if metric.is_mean else values
                 scores[name] = filled
         return scores
 
-    def _numbers(self, name: str, values: FloatArray, indices: Rows) -> FloatArray:
+    def _numbers(self, name: str, values: FloatArray, indices: Rows, rows: Rows) -> FloatArray:
         """Return scores without NaN, which would make the whole mean one."""
         missing = np.isnan(values)
         if not missing.any():
             return values
-        where = f"{name} of example {indices[missing][0]} (and {missing.sum() - 1} more of its batch) is NaN"
+        where = f"{name} of example {indices[rows[missing][0]]} (and {missing.sum() - 1} more of its batch) is NaN"
         if self._nan == "error":
             raise InvalidInputError(
                 f"{where}. Find out why there is no number, or pass nan='wrong' to count such examples as wrong and "
@@ -176,6 +181,7 @@ class Scoring:
         if metric.example_range is None:
             raise InvalidInputError(f"{where}, and {name} has no bounds: there is no worst value to count it as.")
         self.num_nan += int(missing.sum())
+        self._counted_wrong[rows[missing]] = True
         return np.where(missing, metric.example_range[0 if metric.higher_is_better else 1], values)
 
     def _fill_from_store(self, batch: Batch, scores: dict[str, FloatArray], predicted: Rows) -> None:
@@ -184,6 +190,14 @@ class Scoring:
         if self._known is None or len(missing) == 0:
             return
         assert batch.hashes is not None
+        without_number = missing[self._known.counted_wrong.find(batch.hashes[missing]) >= 0]
+        if len(without_number) and self._nan == "error":
+            raise InvalidInputError(
+                f"predictions of example {batch.indices[without_number[0]]} (and {len(without_number) - 1} more of its "
+                "batch) held NaN when they were evaluated with nan='wrong', and counted as wrong. Find out why the "
+                "model gives no number, or pass nan='wrong' again."
+            )
+        self.num_nan += len(without_number)
         for name in self._metrics:
             values = self._known.scores[self.signatures[name]]
             filled = scores.setdefault(name, np.full(len(batch), np.nan))
@@ -221,6 +235,7 @@ class Scoring:
         values[wrong] = 0.0
         values[wrong, (references.astype(np.int64) + 1) % values.shape[1]] = 1.0
         self.num_nan += len(wrong)
+        self._counted_wrong[rows[wrong]] = True
         return values
 
     def _commit(
@@ -246,6 +261,10 @@ class Scoring:
         if len(fresh) and (kept := _kept_predictions(predictions)) is not None:
             columns[PREDICTION] = kept
         where = {"preprocessing": known.preprocessing}
+        without_number = fresh[self._counted_wrong[fresh]]
+        if len(without_number) and PREDICTION not in columns:  # nothing else would tell that they were no numbers
+            marks = {_COUNTED_WRONG: np.ones(len(without_number))}
+            known.store.add(known.model_hash, batch.hashes[without_number], marks, **where)
         known.store.add(known.model_hash, batch.hashes[fresh], columns, **where)
         for name, values in scores.items():  # of a metric that is new for stored predictions
             signature = self.signatures[name]

@@ -248,6 +248,19 @@ def test_times_and_the_best_survive_a_resume(tmp_path):
     assert resumed.cadence.best["accuracy"].value == pytest.approx(0.7, abs=0.1)
 
 
+def test_contenders_survive_a_resume(tmp_path):
+    loop = Loop(store=tmp_path / "evals.db")
+    for accuracy in (0.7, 0.71, 0.2):
+        loop.epoch(accuracy)
+    contenders = loop.cadence.contenders()
+    assert set(contenders) == {1, 2}
+    resumed = Loop(store=tmp_path / "evals.db")
+    resumed.cadence.load_state_dict(json.loads(json.dumps(loop.cadence.state_dict())))
+    assert resumed.cadence.contenders() == contenders
+    assert resumed.cadence.step(resumed.model(0.7)) is not None and resumed.num_calls == 0
+    assert resumed.cadence.log[-1].action == "reused"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -363,6 +363,31 @@ def test_nan_scores(questions: Any, answers: Any, path: Path) -> None:
         fb.evaluate(lambda x: np.full(len(x), np.nan), [(np.zeros(1), 0.5)], ["mae"], nan="wrong")
 
 
+def test_nan_scores_too_large_to_keep_are_remembered(path: Path) -> None:
+    # 2,000 float32 scores per example aren't kept; what was counted as wrong must still be known as such.
+    data = [(np.float32(index), index) for index in range(20)]
+    asked = []
+
+    def model(inputs: Any) -> Any:
+        asked.append(len(inputs))
+        scores = np.eye(2000, dtype=np.float32)[inputs.astype(int)]
+        scores[inputs == 7] = np.nan
+        return scores
+
+    first = fb.evaluate(model, data, nan="wrong", store=path, model_key="m")
+    again = fb.evaluate(model, data, nan="wrong", store=path, model_key="m")
+    assert first.num_nan == again.num_nan == 1 and first["accuracy"].value == again["accuracy"].value == 0.95
+    with pytest.raises(fb.InvalidInputError, match=r"example 7 .* counted as wrong"):
+        fb.evaluate(model, data, store=path, model_key="m")
+    assert sum(asked) == 20  # the model was run once
+
+
+@pytest.mark.parametrize("data", [None, 5])
+def test_data_must_be_data(data: Any) -> None:
+    with pytest.raises(fb.InvalidInputError, match="data must be a re-iterable of batches"):
+        fb.evaluate(lambda inputs: inputs, data)
+
+
 def test_what_predict_returns_is_checked(questions: Any) -> None:
     for returned, message in (
         (np.zeros((3, 3)), "same length"),
