@@ -183,7 +183,7 @@ def score_bounds(metric: Metric[Any], name: str, value_range: tuple[float, float
     if not metric.is_mean:
         raise InvalidInputError(
             f"A sequential comparison needs a mean of values per example, such as accuracy; {name!r} isn't one. "
-            "Evaluate both in full, and compare the intervals."
+            "Evaluate both in full, and compare the records with fb.evaluation.compare_records."
         )
     bounds = value_range or metric.example_range
     if bounds is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 from ..core.errors import InvalidInputError, one_of
 from ..core.interval import Interval
 from ..metrics import MetricValue
-from ..stats import bootstrap, mcnemar, paired_permutation
+from ..metrics.paired_sums import summed_pair
+from ..stats import approximate_randomization, bootstrap, bootstrap_sums, mcnemar, paired_permutation
 from ..stats.validation import check_alpha
 from ..store.example_values import unique_examples
 from .comparison import check_margin
@@ -48,8 +49,8 @@ def compare_records(
     """Compare two records of the same data, both complete.
 
     The verdict is on this data set, and exact. Whether it holds beyond is another question, which the second answer
-    is for: paired where the metric is a mean of values per example; of metrics of the whole set (macro-F1, BLEU)
-    approximate, from both records' intervals.
+    is for: paired where the metric is a mean of values per example, or a function of sums over examples (macro-F1,
+    BLEU: approximate); of other metrics, and of records from a store, from both records' intervals (approximate).
 
     Args:
         baseline: Every example scored.
@@ -91,7 +92,9 @@ def compare_records(
         beyond = _generalization(base, new, alpha)
     else:
         difference = turn * (candidate[metric].value - baseline[metric].value)
-        beyond = _of_whole_sets(baseline[metric], candidate[metric], turn, alpha)
+        beyond = _of_sums(first, second, other.values[found], metric, turn, alpha) or _of_whole_sets(
+            baseline[metric], candidate[metric], turn, alpha
+        )
     if math.isnan(difference):
         raise InvalidInputError(f"{metric!r} has no value in one of the records (NaN): it can't be compared.")
     if difference < -margin:
@@ -131,6 +134,32 @@ def _is_mean(record: EvaluationRecord, metric: str) -> bool:
     """Whether the values per example are what the metric averages: those of BLEU are its value on single sentences."""
     scores = record.examples.scores.get(metric) if record.examples is not None else None
     return scores is not None and math.isclose(scores.mean(), record[metric].value, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _of_sums(
+    first: ExampleScores, second: ExampleScores, place: Any, metric: str, turn: float, alpha: float
+) -> Generalization | None:
+    """Resample both models' contributions together; None where a record from a store doesn't hold them.
+
+    ``place`` says where the second record has the first one's examples.
+    """
+    theirs, mine = first.contributions.get(metric), second.contributions.get(metric)
+    if theirs is None or mine is None:
+        return None
+    pair = summed_pair(replace(mine, rows=mine.rows[place]), theirs)
+    if pair is None:
+        return None
+    new, base, value_of = pair
+    interval = bootstrap_sums(new, value_of, baseline=base, confidence=1 - alpha)
+    test = approximate_randomization(new, base, value_of, resamples=2000)
+    low, high = sorted((turn * interval.low, turn * interval.high))
+    return Generalization(
+        low=low,
+        high=high,
+        confidence=1 - alpha,
+        p_value=float(test.p_value),
+        method=f"{interval.method}, paired (approximate); {test.method}",
+    )
 
 
 def _of_whole_sets(base: MetricValue, new: MetricValue, turn: float, alpha: float) -> Generalization:

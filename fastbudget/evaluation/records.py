@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..metrics import MetricValue
+from ..metrics.paired_sums import Contributions
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -22,12 +23,14 @@ class ExampleScores:
         scores: float64 [n] per metric that has values of single examples, by the metric's name.
         signatures: The metrics' signatures by name: scores of different signatures aren't comparable.
         margins: float32 [n], how sure each classification was; None where predictions weren't class scores.
+        contributions: To metrics of the whole set, by name; not kept in a store.
     """
 
     hashes: npt.NDArray[np.uint8]
     scores: dict[str, FloatArray]
     signatures: dict[str, str]
     margins: npt.NDArray[np.float32] | None = None
+    contributions: dict[str, Contributions] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.hashes)

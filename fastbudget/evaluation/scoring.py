@@ -12,6 +12,9 @@ import numpy.typing as npt
 from ..core.errors import InvalidInputError
 from ..core.executor import Executor, ordered_results
 from ..metrics import Metric, MetricSet, MetricValue
+from ..metrics.classification import LabelMetric
+from ..metrics.label_counts import label_rows
+from ..metrics.paired_sums import Contributions, contributions_of
 from ..store import EvaluationStore, ExampleValues
 from ..store.columns import as_values
 from .example_data import Batch, take_rows
@@ -81,6 +84,8 @@ class Scoring:
         whole = {name: metric for name, metric in metrics.items() if not metric.is_mean}
         self._whole = MetricSet(whole) if whole else None
         self._states = self._whole.init() if self._whole is not None else {}
+        self._label_metric = next((metric for metric in whole.values() if isinstance(metric, LabelMetric)), None)
+        self._labels: list[npt.NDArray[np.int64]] = []  # predicted and reference [n, 2], for metrics of the whole set
         self._scores: dict[str, list[FloatArray]] = {name: [] for name in metrics}
         self._margins: list[npt.NDArray[np.float32]] | None = []
         self._hashes: list[npt.NDArray[np.uint8]] | None = []
@@ -157,6 +162,12 @@ class Scoring:
     def _score(self, predictions: Any, references: Any, batch: Batch, rows: Rows) -> dict[str, FloatArray]:
         if self._whole is not None:
             self._states = self._whole.update(self._states, predictions, references)
+        if self._label_metric is not None:
+            labels = label_rows(self._label_metric.read(predictions, references))
+            if labels is None:
+                self._label_metric = None
+            else:
+                self._labels.append(labels)
         scores = {}
         for name, metric in self._metrics.items():
             values = _per_example(metric, predictions, references)
@@ -302,7 +313,18 @@ class Scoring:
             scores={name: np.concatenate(parts) for name, parts in self._scores.items() if parts},
             signatures=self.signatures,
             margins=np.concatenate(self._margins) if self._margins else None,
+            contributions=self._contributions(),
         )
+
+    def _contributions(self) -> dict[str, Contributions]:
+        if self._whole is None:
+            return {}
+        labels = np.concatenate(self._labels) if self._labels else None
+        found = {
+            name: contributions_of(metric, self._whole.state(self._states, name), labels)
+            for name, metric in self._whole.metrics.items()
+        }
+        return {name: parts for name, parts in found.items() if parts is not None}
 
     def values(self, groups: npt.NDArray[np.int64] | None, population_size: int | None) -> dict[str, MetricValue]:
         """Return each metric's value with its interval.

@@ -67,6 +67,13 @@ def count_labels(batch: LabelBatch, num_classes: int | None, threads: int | None
     return Margins(both, predicted, reference, len(batch.reference))
 
 
+def label_rows(batch: LabelBatch) -> npt.NDArray[np.int64] | None:
+    """Return single labels int64 [n, 2], predictions and references; None where an example may have several."""
+    if batch.multilabel:
+        return None
+    return np.column_stack([to_numpy(batch.predicted), to_numpy(batch.reference)]).astype(np.int64)
+
+
 def margins_of(matrix: Counts) -> Margins:
     """Return the margins of a confusion matrix [C, C]."""
     return Margins(np.diagonal(matrix), matrix.sum(0), matrix.sum(1), int(matrix.sum()))
@@ -112,7 +119,8 @@ class LabelCounts:
         elif ids is not None:
             if self.matrix.any():
                 raise InvalidInputError("Give ids with every batch or with none.")
-            rows = np.column_stack([to_numpy(batch.predicted), to_numpy(batch.reference)]).astype(np.int64)
+            rows = label_rows(batch)
+            assert rows is not None
             self._count(np.zeros_like(self.matrix), LabelBatch(rows[:, 0], rows[:, 1]), num_classes, threads)
             self.kept.append(rows, ids)
         else:

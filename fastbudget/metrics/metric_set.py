@@ -53,6 +53,10 @@ class MetricSet:
         """Return the states of no examples."""
         return {self._state_of[name]: metric.init() for name, metric in self.metrics.items()}
 
+    def state(self, states: States, name: str) -> Any:
+        """Return one metric's own state."""
+        return states[self._state_of[name]]
+
     def update(self, states: States, predictions: Any, references: Any, ids: Any = None) -> States:
         """Add a batch to every metric; see `Metric.update`. An error leaves the states of earlier metrics changed."""
         read: dict[Hashable, Any] = {}
@@ -80,13 +84,12 @@ class MetricSet:
 
     def result(self, states: States) -> dict[str, Any]:
         """Return every metric's value by name."""
-        return {name: metric.result(states[self._state_of[name]]) for name, metric in self.metrics.items()}
+        return {name: metric.result(self.state(states, name)) for name, metric in self.metrics.items()}
 
     def interval(self, states: States, confidence: float = 0.95, groups: Any = None) -> dict[str, MetricValue]:
         """Return every metric's value with its interval by name; see `Metric.interval`."""
         return {
-            name: metric.interval(states[self._state_of[name]], confidence, groups)
-            for name, metric in self.metrics.items()
+            name: metric.interval(self.state(states, name), confidence, groups) for name, metric in self.metrics.items()
         }
 
     def per_example(self, predictions: Any, references: Any) -> dict[str, FloatArray]:
