@@ -44,7 +44,8 @@ void bind_scoring(py::module_& module) {
       },
       py::arg("logits"), py::arg("type"), py::arg("rows"), py::arg("columns"), py::arg("row_stride"),
       py::arg("first_column"), py::arg("targets"), py::arg("logsumexp"), py::arg("probability"), py::arg("target"),
-      py::arg("softcap") = 0.0, py::arg("threads") = 0, "Replace a block of logits by the gradient to them. Addresses.");
+      py::arg("softcap") = 0.0, py::arg("threads") = 0,
+      "Replace a block of logits by the gradient to them. Addresses.");
 }
 
 }  // namespace fastbudget::bindings

@@ -101,9 +101,7 @@ def linear_cross_entropy(
     """
     if reduction not in ("mean", "sum", "none"):
         raise InvalidInputError(f'reduction must be "mean", "sum" or "none", got {reduction!r}.')
-    scores = token_logprobs(
-        hidden, weight, targets, bias=bias, softcap=softcap, ignore_index=ignore_index, chunk=chunk
-    )
+    scores = token_logprobs(hidden, weight, targets, bias=bias, softcap=softcap, ignore_index=ignore_index, chunk=chunk)
     losses = -scores.logprob
     if reduction == "none":
         return losses

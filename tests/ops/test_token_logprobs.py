@@ -17,7 +17,9 @@ from fastbudget.ops.logit_blocks import LogitBlocks, RowScores
 _TOLERANCE = {torch.float64: 1e-12, torch.float32: 3e-5, torch.float16: 3e-5, torch.bfloat16: 2e-4}
 
 
-def make(dtype: torch.dtype, tokens: int = 301, vocabulary: int = 5003, width: int = 48, bias: bool = True) -> list[Any]:
+def make(
+    dtype: torch.dtype, tokens: int = 301, vocabulary: int = 5003, width: int = 48, bias: bool = True
+) -> list[Any]:
     torch.manual_seed(tokens + vocabulary)
     shapes = (tokens, width), (vocabulary, width), (vocabulary,)
     hidden, weight, offset = (torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_() for shape in shapes)
@@ -48,7 +50,9 @@ def plain(
 @pytest.mark.parametrize("softcap", [None, 4.0])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("dtype", list(_TOLERANCE))
-def test_scores_and_gradients_are_those_of_all_the_logits(dtype: torch.dtype, bias: bool, softcap: float | None) -> None:
+def test_scores_and_gradients_are_those_of_all_the_logits(
+    dtype: torch.dtype, bias: bool, softcap: float | None
+) -> None:
     if dtype == torch.bfloat16 and softcap:
         pytest.skip("each step of the cap rounds to bfloat16: no float64 reference rounds alike")
     inputs = make(dtype, bias=bias)
@@ -79,7 +83,9 @@ def test_any_size_and_chunk_gives_the_same(shape: tuple[int, int]) -> None:
     hidden, weight, targets, bias = make(torch.float32, tokens, vocabulary, width=8)
     whole = token_logprobs(hidden, weight, targets, bias=bias)
     for chunk in (1, 7, 5000):
-        assert torch.allclose(token_logprobs(hidden, weight, targets, bias=bias, chunk=chunk).logprob, whole.logprob, atol=1e-5)
+        assert torch.allclose(
+            token_logprobs(hidden, weight, targets, bias=bias, chunk=chunk).logprob, whole.logprob, atol=1e-5
+        )
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
@@ -114,8 +120,9 @@ def test_nan_and_infinity_never_count_as_correct() -> None:
     assert scores.logprob.isnan().all() and not scores.is_argmax.any()
     only_nan = token_logprobs(torch.full((1, 1), torch.nan), torch.ones(40, 1), torch.tensor([3]))
     assert only_nan.logprob.isnan().all() and not only_nan.is_argmax.any()
-    forbidden = token_logprobs(torch.ones(2, 1), torch.ones(5000, 1), torch.tensor([4999, 0]),
-                               bias=torch.full((5000,), -torch.inf).index_fill_(0, torch.tensor([4999]), 0.0))  # fmt: skip
+    only_last = torch.full((5000,), -torch.inf)
+    only_last[4999] = 0.0
+    forbidden = token_logprobs(torch.ones(2, 1), torch.ones(5000, 1), torch.tensor([4999, 0]), bias=only_last)
     assert forbidden.logprob.tolist() == [0.0, -torch.inf]
     assert forbidden.is_argmax.tolist() == [True, False]
 
@@ -168,9 +175,7 @@ def test_the_operator_keeps_torchs_contract(strided: bool) -> None:
     if strided:
         hidden = hidden.detach().repeat(1, 2)[:, ::2].requires_grad_()
         weight = weight.detach().T.contiguous().T.requires_grad_()
-    torch.library.opcheck(
-        torch.ops.fastbudget.token_scores.default, (hidden, weight, targets, bias, 3.0, -100, 4)
-    )
+    torch.library.opcheck(torch.ops.fastbudget.token_scores.default, (hidden, weight, targets, bias, 3.0, -100, 4))
 
 
 def test_it_compiles_whole_and_recomputes() -> None:

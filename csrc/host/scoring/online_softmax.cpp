@@ -221,8 +221,7 @@ void update_row_scores(const LogitBlock& block, const std::int64_t* targets, Row
           update_float32(static_cast<const float*>(block.logits) + offset, block.columns, target, scores[row]);
           break;
         case LogitType::kBFloat16:
-          update_bfloat16(static_cast<const std::uint16_t*>(block.logits) + offset, block.columns, target,
-                          scores[row]);
+          update_bfloat16(static_cast<const std::uint16_t*>(block.logits) + offset, block.columns, target, scores[row]);
           break;
         case LogitType::kFloat64:
           update_float64(static_cast<const double*>(block.logits) + offset, block.columns, target, scores[row]);
