@@ -130,3 +130,30 @@ class TokenBatches:
         prefetch: int,
     ) -> None: ...
     def next(self) -> tuple[_Counts, _Counts]: ...
+
+# scoring
+def update_row_scores(
+    logits: int,
+    type: int,
+    rows: int,
+    columns: int,
+    row_stride: int,
+    first_column: int,
+    targets: int,
+    scores: int,
+    threads: int = 0,
+) -> None: ...
+def logit_gradients(
+    logits: int,
+    type: int,
+    rows: int,
+    columns: int,
+    row_stride: int,
+    first_column: int,
+    targets: int,
+    logsumexp: int,
+    probability: int,
+    target: int,
+    softcap: float = 0.0,
+    threads: int = 0,
+) -> None: ...

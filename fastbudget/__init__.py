@@ -60,6 +60,7 @@ _SOURCES = {
     "job_cost": "cost",
     "load_artifact": "inference",
     "metrics": "metrics",
+    "ops": "ops",
     "plan": "cost",
     "read_launch_config": "cost",
     "run": "workflow",
@@ -73,6 +74,7 @@ __all__ = sorted([*_SOURCES, "__version__"])
 if TYPE_CHECKING:
     from . import evaluation as evaluation
     from . import metrics as metrics
+    from . import ops as ops
     from . import stats as stats
     from . import store as store
     from . import training as training

@@ -9,6 +9,7 @@ void bind_allocator(pybind11::module_& module);
 void bind_counting(pybind11::module_& module);
 void bind_devices(pybind11::module_& module);
 void bind_ranking(pybind11::module_& module);
+void bind_scoring(pybind11::module_& module);
 void bind_statistics(pybind11::module_& module);
 void bind_text(pybind11::module_& module);
 void bind_tokens(pybind11::module_& module);

@@ -6,6 +6,7 @@ PYBIND11_MODULE(_C, module) {
   fastbudget::bindings::bind_counting(module);
   fastbudget::bindings::bind_devices(module);
   fastbudget::bindings::bind_ranking(module);
+  fastbudget::bindings::bind_scoring(module);
   fastbudget::bindings::bind_statistics(module);
   fastbudget::bindings::bind_text(module);
   fastbudget::bindings::bind_tokens(module);
