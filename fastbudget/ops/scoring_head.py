@@ -171,9 +171,7 @@ def _token_scores(
 
 
 @_token_scores.register_fake
-def _(
-    hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None, softcap: float, ignore_index: int, chunk: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(hidden: Tensor, weight: Tensor, targets: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     result = torch.float64 if hidden.dtype == torch.float64 else torch.float32
     like = targets.new_empty(targets.shape)
     return like.to(result), like.to(torch.bool), like.to(result)
@@ -217,18 +215,7 @@ def _token_scores_backward(
 
 
 @_token_scores_backward.register_fake
-def _(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    bias: Tensor | None,
-    logsumexp: Tensor,
-    logprob_gradient: Tensor,
-    logsumexp_gradient: Tensor,
-    softcap: float,
-    ignore_index: int,
-    chunk: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(hidden: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
     return torch.zeros_like(hidden), torch.empty_like(weight), torch.empty_like(weight[:, 0])
 
 

@@ -3,11 +3,12 @@
 #include <cstring>
 #include <limits>
 
+#include "../vectorized.h"
 #include "fastbudget/scoring.h"
 #include "fastbudget/threads.h"
 
-// One copy per instruction set, chosen at load time.
-#define FASTBUDGET_VECTORIZED __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+// All functions that pass vectors by value are inlined: no ABI is involved.
+#pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace fastbudget {
 namespace {
